@@ -63,6 +63,28 @@ fn an_open_stream_ends_when_its_key_is_revoked() {
     kept.is_open();
 }
 
+/// A right that was taken away is not one of its old streams, either; streams of keys that are as they were go on.
+#[test]
+fn an_open_stream_ends_when_its_key_has_other_bounds() {
+    let seeing = ["--tenant", "acme", "--right", "audit", "--right", "owners"];
+    let [mut changed, kept] = ["alpha", "beta"].map(|subject| Key::within(subject, &seeing));
+    let gateway = Gateway::start_with("embedded:", &[&changed, &kept]);
+    let stays = gateway.changes(&kept);
+    let written = changed.line.clone();
+    let less = written.replace("rights = [\"audit\", \"owners\"]", "");
+    assert_ne!(less, written);
+    // By the end of the second one the other stream has looked at its key, too.
+    for bounds in [less, written] {
+        let ends = gateway.changes(&changed);
+        changed.line = bounds;
+        gateway.set_keys(&[&changed, &kept]);
+        ends.ended();
+    }
+    // Its reader opens it again.
+    gateway.changes(&changed).is_open();
+    stays.is_open();
+}
+
 #[test]
 fn ids_are_their_principals_and_keys_of_one_principal_are_one_caller() {
     let keys = ["alpha", "alpha", "beta"].map(Key::new);

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::bounds::KeyBounds;
 use super::written::{Written, WrittenBounds, WrittenKey};
-use super::{Admission, Principal};
+use super::{Admission, Outdated, Principal, Stranger};
 use tenure_stores::gateway::key::{KeyId, New, SecretHash, Shown};
 
 /// Most bytes of the file: 40 000 keys with bounds.
@@ -199,7 +199,8 @@ impl Keys {
         }
     }
 
-    /// Takes over what is known of principals that it has in common with earlier keys.
+    /// Takes over what is known of principals that it has in common with earlier keys, and the bounds of keys whose
+    /// bounds are as they were.
     pub(super) fn adopt(&mut self, earlier: &Keys) {
         let known = |principal: &mut Arc<Principal>| {
             if let Some(known) = earlier.principals.get(&principal.name) {
@@ -210,6 +211,11 @@ impl Keys {
             known(&mut key.admission.principal);
             if let Some(earlier) = earlier.keys.get(id) {
                 key.used.add(&earlier.used);
+                // The same ones, by which callers that were let in are known to have them still.
+                if earlier.written == key.written {
+                    key.written = Arc::clone(&earlier.written);
+                    key.admission.bounds = Arc::clone(&earlier.admission.bounds);
+                }
             }
         }
         self.principals.values_mut().for_each(known);
@@ -271,10 +277,26 @@ impl Keys {
         self.keys.iter().filter_map(news).collect()
     }
 
-    /// True if a key that was good is good still, and of the same principal.
-    pub fn lets_in(&self, now: u64, id: KeyId, principal: &Principal) -> bool {
-        let key = self.keys.get(&id);
-        key.is_some_and(|key| key.admission.principal.name == principal.name && key.lasts(now))
+    /// Judges a caller that was let in by a key.
+    ///
+    /// # Errors
+    ///
+    /// When the key is not good any more, of another principal, or has other bounds.
+    pub(super) fn still_lets_in(
+        &self,
+        now: u64,
+        id: KeyId,
+        was: (&Principal, &Arc<KeyBounds>),
+    ) -> Result<(), Outdated> {
+        let (principal, bounds) = was;
+        let key = self.keys.get(&id).filter(|key| key.lasts(now));
+        let key = key.filter(|key| key.admission.principal.name == principal.name);
+        // Equal ones are the same, by [`Keys::adopt`].
+        match key {
+            None => Err(Stranger::WrongKey.into()),
+            Some(key) if !Arc::ptr_eq(&key.admission.bounds, bounds) => Err(Outdated::Bounds),
+            Some(_) => Ok(()),
+        }
     }
 
     /// One that has a key.

@@ -22,8 +22,11 @@ fn two_keys_of_a_principal_are_one_caller() {
     let third = keys.admission(99, &shown[2]).unwrap().principal;
     assert_ne!(third.mark, first.mark);
     assert!(keys.admission(100, &shown[2]).is_none(), "it has expired");
-    assert!(!keys.lets_in(100, news[2].id, &third) && keys.lets_in(99, news[2].id, &third));
-    assert!(!keys.lets_in(0, news[0].id, &third), "it is somebody else's");
+    let bounds = keys.admission(99, &shown[2]).unwrap().bounds;
+    let still = |now, of: &New| keys.still_lets_in(now, of.id, (&third, &bounds));
+    assert_eq!(still(99, &news[2]), Ok(()));
+    assert_eq!(still(100, &news[2]), Err(Outdated::Key(Stranger::WrongKey)));
+    assert_eq!(still(0, &news[0]), Err(Stranger::WrongKey.into()), "it is somebody else's");
     assert!(keys.admission(0, &shown[3]).is_none(), "it is not there");
 }
 
@@ -100,6 +103,31 @@ fn a_line_is_read_as_it_was_meant_and_a_reload_keeps_what_a_principal_has() {
     let found: Vec<_> = later.changes(&keys).into_iter().map(|(id, _, what)| (id, what)).collect();
     assert_eq!(found, changes);
     assert!(keys.changes(&keys).is_empty());
+}
+
+#[test]
+fn a_key_that_is_read_again_lets_in_as_before_unless_its_bounds_are_others() {
+    let news: Vec<_> = (0..10_000).map(|_| New::make().unwrap()).collect();
+    let text = |of_first: &str| {
+        let each = news.iter().enumerate().map(|(number, new)| {
+            let rights = if number == 0 { of_first } else { "rights = [\"audit\"]" };
+            line(new, "p", &format!("[key.bounds]\nnames = [\"{number}\"]\n{rights}"))
+        });
+        each.collect::<String>()
+    };
+    let keys = Keys::parse(&text("rights = [\"audit\", \"owners\"]")).unwrap();
+    let admission = |new: &New| keys.admission(0, &Shown::parse(&new.text).unwrap()).unwrap();
+    let admissions: Vec<_> = news.iter().map(admission).collect();
+    let mut again = Keys::parse(&text("rights = [\"audit\", \"owners\"]")).unwrap();
+    again.adopt(&keys);
+    let mut changed = Keys::parse(&text("rights = [\"audit\"]")).unwrap();
+    changed.adopt(&again);
+    for (number, (new, Admission { principal, bounds })) in news.iter().zip(&admissions).enumerate()
+    {
+        assert_eq!(again.still_lets_in(0, new.id, (principal, bounds)), Ok(()));
+        let expected = if number == 0 { Err(Outdated::Bounds) } else { Ok(()) };
+        assert_eq!(changed.still_lets_in(0, new.id, (principal, bounds)), expected);
+    }
 }
 
 #[test]

@@ -184,6 +184,16 @@ pub enum Stranger {
     Expired,
 }
 
+/// Why somebody who was let in has to come again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Outdated {
+    /// Its certificate has expired, or its key is good no more, or for another principal.
+    #[error(transparent)]
+    Key(#[from] Stranger),
+    #[error("the bounds of this key were changed; connect again to go by the new ones")]
+    Bounds,
+}
+
 /// The rule by which callers are let in, and those whom certificates named.
 #[derive(Debug)]
 pub struct Access {
@@ -360,15 +370,20 @@ impl Access {
         owner.or_else(|| self.known.owner(id))
     }
 
-    /// True as long as somebody who was let in would be let in again.
-    pub fn still_lets_in(&self, caller: &Caller) -> bool {
+    /// Judges somebody who was let in: a stream goes by what its caller was let in with, as long as that is so.
+    ///
+    /// # Errors
+    ///
+    /// When it would not be let in again, or not with the same bounds.
+    pub fn still_lets_in(&self, caller: &Caller) -> Result<(), Outdated> {
         if let Some(until) = caller.certified_until {
-            return now() < until;
+            return if now() < until { Ok(()) } else { Err(Stranger::Expired.into()) };
         }
+        let was = (&*caller.principal, &caller.bounds);
         match (&self.rule, caller.key) {
-            (Rule::Anybody(_), _) => true,
-            (Rule::Keys(keys), Some(id)) => current(keys).lets_in(now(), id, &caller.principal),
-            (Rule::Keys(_) | Rule::Certificates, _) => false,
+            (Rule::Anybody(_), _) => Ok(()),
+            (Rule::Keys(keys), Some(id)) => current(keys).still_lets_in(now(), id, was),
+            (Rule::Keys(_) | Rule::Certificates, _) => Err(Stranger::WrongKey.into()),
         }
     }
 }

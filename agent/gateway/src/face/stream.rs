@@ -1,4 +1,4 @@
-//! Event streams: each ends soon after its caller's key.
+//! Event streams: each ends soon after its caller's key, and when that has other bounds: its reader opens it again.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -19,7 +19,7 @@ use crate::access::Caller;
 
 /// The last word of a stream whose gateway ends: its reader finds another one, or this one again.
 const STOPPING: &[u8] = b": the gateway is stopping\n\n";
-/// How often a silent stream looks whether its caller's key is still good.
+/// How often a silent stream looks whether its caller's key is still good, and as it was.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest silence of a stream.
 pub(super) const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(15);
@@ -89,7 +89,7 @@ impl<S: Source> Stream<S> {
     /// The next event; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         let Stream { source, face, caller, silent, is_over, .. } = self;
-        while !*is_over && face.access.still_lets_in(caller) {
+        while !*is_over && face.access.still_lets_in(caller).is_ok() {
             let event = timeout(LOOK_EVERY, source.next());
             let Some(waited) = face.drain.run_until_cancelled(event).await else {
                 *is_over = true;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-use crate::access::{Caller, Right, Stranger};
+use crate::access::{Caller, Outdated, Right};
 use crate::delivery::Followed;
 use crate::face::Face;
 use crate::face::budget::{Charge, Visit};
@@ -28,7 +28,7 @@ use crate::trail::By;
 const PER_MESSAGE: usize = 512;
 /// Bytes of a change that waits for its reader.
 const CHANGE_BYTES: usize = 128;
-/// How often a silent stream looks whether its caller's key is still good.
+/// How often a silent stream looks whether its caller's key is still good, and as it was.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a stream waits for the store to tell of routes.
 const READ_WITHIN: Duration = Duration::from_secs(2);
@@ -140,9 +140,12 @@ impl Watching {
     /// Waits until there is something to tell.
     async fn wait(&mut self) -> Result<(), Status> {
         loop {
-            if !self.face.access.still_lets_in(&self.caller) {
-                return Err(Status::unauthenticated(Stranger::WrongKey.to_string()));
-            }
+            let lets_in = self.face.access.still_lets_in(&self.caller);
+            lets_in.map_err(|outdated| match outdated {
+                Outdated::Key(_) => Status::unauthenticated(outdated.to_string()),
+                // Its reader comes again.
+                Outdated::Bounds => Status::unavailable(outdated.to_string()),
+            })?;
             if !self.told.is_begun || !self.told.rest.is_empty() {
                 return Ok(());
             }
