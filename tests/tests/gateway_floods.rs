@@ -129,6 +129,81 @@ fn memory_of_a_burst_goes_back() {
     until("memory to go back", || rss_kib(gateway.pid()) < before + (16 << 10));
 }
 
+/// Sessions of a project, each with more than half a kilobyte of names.
+const SESSIONS: usize = 4000;
+/// Sessions that are announced together.
+const TOGETHER: usize = 20;
+/// Reads of all of them at a time.
+const READS: usize = 400;
+
+#[test]
+fn large_reads_are_made_few_at_a_time_and_each_is_whole() {
+    let [greedy, other] = ["greedy", "other"].map(Key::new);
+    let (gateway, _dir) = gateway(&[&greedy, &other], "");
+    let headers = format!("{}Content-Type: application/json\r\n", greedy.header());
+    let post = |operation: &str, body: serde_json::Value| {
+        let head = format!("POST /v1/upstream/{operation}");
+        let (status, answer) = gateway.call_with(&headers, &head, &body.to_string()).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    };
+    let welcome = post("hello", json!({"protocol": 1, "version": "x"}));
+    let welcome: serde_json::Value = serde_json::from_str(&welcome).unwrap();
+    let (mark, long) = (welcome["mark"].as_str().unwrap(), "x".repeat(190));
+    let announce = |number: usize| {
+        let id = format!("67e55044-10b1-426f-{number:04x}-{mark}");
+        let owner = json!({"session": id, "host": long, "name": long});
+        let ttl = json!({"secs": 600, "nanos": 0});
+        let body =
+            json!({"owner": owner, "tenant": "t", "project": "p", "surface": long, "ttl": ttl});
+        request("announce", &headers, &body.to_string())
+    };
+    let mut stream = connected([127, 0, 0, 1], &gateway);
+    for first in (0..SESSIONS).step_by(TOGETHER) {
+        let requests: String = (first..first + TOGETHER).map(announce).collect();
+        stream.write_all(requests.as_bytes()).unwrap();
+        let mut answers = String::new();
+        until("sessions to be there", || {
+            answers.push_str(&come(&mut stream));
+            answers.matches("HTTP/1.1 200 ").count() == TOGETHER
+        });
+    }
+    let all = json!({"within": {"project": {"tenant": "t", "project": "p"}}, "listed": true, "page": null});
+    let members: serde_json::Value = serde_json::from_str(&post("members", all.clone())).unwrap();
+    assert_eq!(members["sessions"].as_array().unwrap().len(), SESSIONS, "none is left out");
+
+    let (before, body) = (rss_kib(gateway.pid()), all.to_string());
+    let streams: Vec<_> = (0..READS)
+        .map(|_| {
+            let mut stream = connected([127, 0, 0, 2], &gateway);
+            stream.write_all(request("members", &headers, &body).as_bytes()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let (mut most, mut begun) = (before, Vec::new());
+    until("answers, which nobody reads", || {
+        is_answered(&gateway, &other);
+        most = most.max(rss_kib(gateway.pid()));
+        begun = streams.iter().filter_map(status).collect();
+        begun.len() == READS
+    });
+    assert!(begun.iter().all(|status| matches!(status.as_str(), "200" | "429")), "{begun:?}");
+    assert!(most < before + (96 << 10), "{before} KiB, then {most}");
+}
+
+fn request(operation: &str, headers: &str, body: &str) -> String {
+    let head = format!("POST /v1/upstream/{operation} HTTP/1.1\r\nHost: localhost\r\n{headers}");
+    format!("{head}Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// The status of an answer that has begun, which is not read.
+fn status(stream: &TcpStream) -> Option<String> {
+    let mut begin = [0; 12];
+    let length = stream.peek(&mut begin).ok()?;
+    (length == begin.len()).then(|| String::from_utf8_lossy(&begin[9..]).into_owned())
+}
+
 fn grpc(path: &str) -> Vec<u8> {
     fields(&[
         (":method", "POST"),

@@ -2,6 +2,7 @@
 
 mod account;
 mod bounds;
+mod call;
 mod certified;
 mod edit;
 mod fact;
@@ -12,6 +13,7 @@ mod own;
 mod pace;
 mod past;
 mod quotas;
+mod reads;
 mod rights;
 mod shared;
 mod written;
@@ -19,7 +21,7 @@ mod written;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, Request, header};
@@ -28,8 +30,9 @@ use tenure_stores::gateway::scope::Mark;
 use tenure_wire::rules::{Checked, visible_within};
 use uuid::Uuid;
 
-pub use self::account::{Account, CallUnderWay};
+pub use self::account::Account;
 pub use self::bounds::{Denied, KeyBounds};
+pub use self::call::Call;
 use self::certified::Known;
 pub use self::certified::{Certified, Peer};
 pub use self::edit::{Edit, EditError};
@@ -39,6 +42,8 @@ pub use self::fact::{Event, Fact};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
 pub(crate) use self::neighbourhood::neighbourhood;
 pub use self::quotas::{Allowance, Quota, Quotas};
+pub(crate) use self::reads::rows;
+pub use self::reads::{LargeRead, LargeReads};
 pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};
 pub use self::written::WrittenBounds;
@@ -101,6 +106,8 @@ pub struct Caller {
     certified_until: Option<u64>,
     /// `None` where it is not known.
     pub peer: Option<SocketAddr>,
+    /// Its call. A stream outlives the call that opened it.
+    call: Weak<Call>,
 }
 
 impl Caller {
@@ -139,8 +146,16 @@ impl Caller {
     /// # Errors
     ///
     /// When its principal has as many under way as it may have.
-    pub fn begin_call(&self, beats: bool, allowance: &Allowance) -> Result<CallUnderWay, Denied> {
-        self.principal.account.begin_call(beats, &self.bounds, allowance)
+    pub fn begin_call(&mut self, beats: bool, allowance: &Allowance) -> Result<Arc<Call>, Denied> {
+        let under_way = self.principal.account.begin_call(beats, &self.bounds, allowance)?;
+        let call = Arc::new(Call::new(under_way));
+        self.call = Arc::downgrade(&call);
+        Ok(call)
+    }
+
+    /// Its call, if that is not over.
+    pub fn call(&self) -> Option<Arc<Call>> {
+        self.call.upgrade()
     }
 
     /// Lets one call through, or one call with beats.
@@ -323,7 +338,8 @@ impl Access {
         if let Some(certified) = certified {
             let Admission { principal, bounds } = self.certified(certified)?;
             let certified_until = Some(certified.expires_at);
-            return Ok(Caller { principal, bounds, key: None, certified_until, peer });
+            let call = Weak::new();
+            return Ok(Caller { principal, bounds, key: None, certified_until, peer, call });
         }
         let (Admission { principal, bounds }, key, is_used) = match &self.rule {
             Rule::Anybody(admission) => (admission.clone(), None, false),
@@ -342,7 +358,7 @@ impl Access {
         if bounds.is_once && !joins {
             return Err(if is_used { Stranger::UsedJoinKey } else { Stranger::JoinKey });
         }
-        Ok(Caller { principal, bounds, key, certified_until: None, peer })
+        Ok(Caller { principal, bounds, key, certified_until: None, peer, call: Weak::new() })
     }
 
     /// What a certificate lets its owner have: bounds are of keys, so it has none but rights.

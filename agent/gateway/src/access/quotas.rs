@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::bounds::{Denied, KeyBounds};
+use super::reads::LargeReads;
 
 /// The defaults for each principal.
 #[derive(Debug, Clone, Copy)]
@@ -71,17 +72,18 @@ impl Quota {
     }
 }
 
-/// The quotas of principals, and the bytes that all of them keep.
+/// The quotas of principals, the bytes that all of them keep, and their large reads.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     defaults: Quotas,
     kept_max: usize,
     kept: Arc<AtomicUsize>,
+    pub reads: Arc<LargeReads>,
 }
 
 impl Allowance {
     pub fn new(defaults: Quotas, kept_max: usize) -> Allowance {
-        Allowance { defaults, kept_max, kept: Arc::default() }
+        Allowance { defaults, kept_max, kept: Arc::default(), reads: Arc::default() }
     }
 
     pub(super) fn sessions(&self, bounds: &KeyBounds) -> Quota {

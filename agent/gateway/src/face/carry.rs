@@ -16,12 +16,13 @@ use tracing::info;
 
 use super::Face;
 use super::budget::Visit;
+use super::counted;
 use super::cursor::Cursors;
 use super::owners;
 use super::presence;
 use super::refused::Refused;
 use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, Right, StoreKeys};
-use crate::store::{Gone, Observer};
+use crate::store::{Gone, Observer, Then};
 use crate::trail::By;
 
 /// Most looks at what may have ended at the same time: thousands of holds can run out together.
@@ -146,7 +147,7 @@ impl Face {
     ///
     /// 401 and 429.
     pub(super) fn admit<B>(&self, call: &Call<B>, beats: bool) -> Result<Caller, Refused> {
-        let caller = self.let_in(call)?;
+        let mut caller = self.let_in(call)?;
         let paced = caller.pace(beats).map_err(|wait| Refused::too_fast(&caller, wait));
         let call_under_way = paced.and_then(|()| {
             let begun = caller.begin_call(beats, &self.budgets.allowance);
@@ -349,7 +350,7 @@ impl Face {
         let began = clock::now();
         // Of a claim that ends, people are told whose it was, also those who came after it was granted.
         let answer = if request.is_read() {
-            self.store.ask(caller.principal.mark, request).await
+            self.ask_counted(caller, request, None).await
         } else {
             self.ask_and_settle(caller, request, recorder).await?
         };
@@ -391,6 +392,17 @@ impl Face {
                 trail.tell(by.clone(), fact);
             }
         });
-        Ok(self.store.ask_then(caller.principal.mark, request, then).await)
+        Ok(self.ask_counted(caller, request, Some(then)).await)
+    }
+
+    /// Asks the store in a way that counts: see [`counted::ask`].
+    pub(super) async fn ask_counted(
+        &self,
+        caller: &Caller,
+        request: Request,
+        then: Option<Then>,
+    ) -> Result<Answer, Failure> {
+        let reads = &self.budgets.allowance.reads;
+        counted::ask(&self.store, reads, caller, request, then).await
     }
 }

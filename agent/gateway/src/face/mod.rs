@@ -7,6 +7,7 @@ mod calls;
 mod carry;
 mod changes;
 mod connection;
+mod counted;
 mod cursor;
 mod ends;
 mod examine;

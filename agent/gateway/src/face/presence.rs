@@ -76,7 +76,7 @@ impl Face {
             Request::Announce(record) => Request::Announce(self.shown(caller, &record)?),
             request => request,
         };
-        let mut answer = self.store.ask(mark, request).await?;
+        let mut answer = self.ask_counted(caller, request, None).await?;
         if let (Asked::List, Answer::Members(Some(members))) = (asked, &mut answer) {
             members.sessions.retain(|member| {
                 AgentSeen::of(member).is_some_and(|agent| may_see(caller, &agent.facts))

@@ -55,7 +55,10 @@ impl Face {
         resource: &Resource,
         token: Option<u64>,
     ) -> Result<Vec<u64>, Refused> {
-        let answer = self.store.look(Request::Holders(resource.clone())).await?;
+        let request = Request::Holders(resource.clone());
+        let reads = &self.budgets.allowance.reads;
+        let _turn = reads.begin(caller.principal.mark, &request).await;
+        let answer = self.store.look(request).await?;
         let Answer::Standing(UpstreamStanding { holders, .. }) = answer else {
             return Ok(Vec::new());
         };

@@ -8,8 +8,10 @@ use tenure_stores::gateway::scope::Mark;
 use tokio::sync::mpsc;
 
 use super::{Message, WAITING_MAX};
+use crate::access::rows;
 
-/// The work of a turn, in claims: a principal that sends many beats at once keeps the others from the store no longer.
+/// The work of a turn, in claims or rows that are read: a principal that sends many beats at once, or reads all there is,
+/// keeps the others from the store no longer.
 const WORK_PER_TURN: usize = 4096;
 
 /// Messages to the store's thread, in turn.
@@ -102,9 +104,11 @@ impl Turns {
 
 fn work_of(message: &Message) -> usize {
     match message {
-        Message::Request { request, .. } => match &**request {
+        Message::Request { request, .. } | Message::Look { request, .. } => match &**request {
             Request::Renew(beats) => beats.len().max(1),
-            _ => 1,
+            // As claims: what an agent asks for often has few rows.
+            Request::Inspect(_) => 1,
+            request => rows(request),
         },
         _ => 1,
     }
@@ -162,6 +166,17 @@ mod tests {
         turns.push(inspect("third", "t0"));
         assert_eq!(names(&turns.take(9)), ["o1", "g2", "t0", "g3"]);
         assert!(turns.len == 0 && turns.lines.is_empty() && turns.order.is_empty());
+    }
+
+    #[test]
+    fn a_turn_has_few_large_reads() {
+        let mut turns = Turns::default();
+        for _ in 0..100 {
+            turns.push(message("greedy", Request::Holders(resource("semaphore"))));
+        }
+        turns.push(inspect("other", "o0"));
+        let turn = turns.take(256);
+        assert_eq!((names(&turn), turn.len()), (vec!["o0".to_owned()], 3));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod bytes;
 mod displaceable;
 mod seats;
 
+use std::mem;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub use self::seats::Limits as Connections;
 pub(super) use self::seats::{Full, Seat, Seats};
 use super::places::{PlaceOf, Places};
 use super::refused::Refused;
-use crate::access::{Allowance, CallUnderWay, Caller, Quotas};
+use crate::access::{Allowance, Call, Caller, Quotas};
 
 const MIB: usize = 1 << 20;
 
@@ -122,7 +123,7 @@ pub(super) struct Visit {
 #[derive(Debug, Default)]
 struct Taken {
     body: Option<Charge>,
-    call: Option<CallUnderWay>,
+    call: Option<Arc<Call>>,
 }
 
 impl Visit {
@@ -150,7 +151,7 @@ impl Visit {
     }
 
     /// Counts it among the calls of its principal until it is answered.
-    pub(super) fn is_call(&self, call: CallUnderWay) {
+    pub(super) fn is_call(&self, call: Arc<Call>) {
         self.taken().call = Some(call);
     }
 
@@ -167,7 +168,8 @@ impl Visit {
     ///
     /// When they do not fit.
     pub(super) fn answered(&self, answer: &Response) -> Result<Charge, OverBudget> {
-        *self.taken() = Taken::default();
+        // Until the answer is counted it is one of the large reads, if it is.
+        let _ended = mem::take(&mut *self.taken());
         let mut charge = self.waiting();
         // The length of a stream is not known; its queues have bounds of their own.
         if let Some(bytes) = answer.body().size_hint().exact() {

@@ -1,0 +1,106 @@
+//! Requests to the store that count as what they cost, for as long as they cost it.
+
+use std::sync::Arc;
+
+use tenure_core::model::{Answer, Failure, Request};
+
+use crate::access::{Caller, LargeReads};
+use crate::store::{Store, Then};
+
+/// Asks the store; a large read when its turn has come.
+///
+/// The call counts until the store has answered, even if its caller has given it up: otherwise a principal could have any
+/// number of requests in the store's line.
+///
+/// # Errors
+///
+/// As [`Store::ask`].
+pub(super) async fn ask(
+    store: &Store,
+    reads: &LargeReads,
+    caller: &Caller,
+    request: Request,
+    then: Option<Then>,
+) -> Result<Answer, Failure> {
+    let mark = caller.principal.mark;
+    let call = caller.call();
+    // A second turn in one call could wait for a call that waits for this one.
+    let has_turn = call.as_ref().is_some_and(|call| call.has_turn());
+    let turn = if has_turn { None } else { reads.begin(mark, &request).await.map(Arc::new) };
+    if let (Some(call), Some(turn)) = (&call, &turn) {
+        call.keep(Arc::clone(turn));
+    }
+    let answered = Box::new(move |result: &_| {
+        if let Some(then) = then {
+            then(result);
+        }
+        drop((call, turn));
+    });
+    store.ask_then(mark, request, answered).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use axum::http::Request as Call;
+    use futures_util::FutureExt;
+    use tenure_core::model::Resource;
+    use tenure_host::clock;
+    use tenure_wire::Kind;
+
+    use super::*;
+    use crate::access::{Access, Allowance, Quotas};
+    use crate::store::tests::open;
+
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    fn holders() -> Request {
+        let name = "s".into();
+        Request::Holders(Resource { tenant: "t".into(), kind: Kind::Semaphore, name })
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_call_that_is_given_up_counts_until_the_store_has_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _thread) = open(&dir);
+        let allowance = Allowance::new(Quotas { calls: 1, ..Quotas::default() }, 1 << 20);
+        let mut caller = Access::anybody().caller(&Call::new(())).unwrap();
+        // The store's thread stands still.
+        let (go_on, stand) = mpsc::channel::<()>();
+        let standing = Box::new(move |_: &_| assert!(stand.recv().is_err()));
+        let first = store.ask_then(caller.principal.mark, holders(), standing);
+        assert!(Box::pin(first).now_or_never().is_none());
+
+        let call = caller.begin_call(false, &allowance).unwrap();
+        let asked = ask(&store, &allowance.reads, &caller, holders(), None);
+        assert!(Box::pin(asked).now_or_never().is_none());
+        drop(call);
+        assert!(caller.begin_call(false, &allowance).is_err(), "it is in the store's line");
+        drop(go_on);
+        let began = clock::now();
+        while caller.begin_call(false, &allowance).is_err() {
+            assert!(clock::now().since(began) < DEADLINE);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_has_one_turn_and_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _thread) = open(&dir);
+        let allowance = Allowance::default();
+        let mut caller = Access::anybody().caller(&Call::new(())).unwrap();
+        let mark = caller.principal.mark;
+        let call = caller.begin_call(false, &allowance).unwrap();
+        for _ in 0..4 {
+            ask(&store, &allowance.reads, &caller, holders(), None).await.unwrap();
+        }
+        let second = allowance.reads.begin(mark, &holders()).now_or_never();
+        assert!(second.is_some(), "there is one more turn");
+        assert!(allowance.reads.begin(mark, &holders()).now_or_never().is_none());
+        drop(call);
+        assert!(allowance.reads.begin(mark, &holders()).now_or_never().is_some());
+    }
+}
