@@ -40,7 +40,10 @@ impl Asked {
     ) -> Result<AcquireLeaseResponse, Refused> {
         let wanted = mailbox::check_acquire(sent, &self.policy)?;
         let (reply, answer) = oneshot::channel();
+        // It counts as long as it goes on.
+        let call = self.caller.call();
         tokio::spawn(async move {
+            let _call = call;
             let outcome = self.claim(&wanted).await;
             if reply.is_closed()
                 && let Ok(Outcome::Granted { claim, .. }) = outcome
