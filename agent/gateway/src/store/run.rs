@@ -71,7 +71,7 @@ struct Woken {
 enum Awaited {
     Request {
         reply: Reply,
-        /// What the principal wants to hear of, by the answer.
+        /// The principal that asks, and what it is to be told of; `None` for a look.
         interest: Option<(Mark, Interest)>,
     },
     /// A stream, until nothing is missed.
@@ -216,10 +216,11 @@ impl Run {
     fn receive(&mut self, now: Boottime, message: Message) {
         match message {
             Message::Request { mark, request, reply } => {
-                if let Some(to) = self.addressees.handle_request(mark, &request) {
+                if let Some(displaced) = self.addressees.handle_request(mark, &request) {
+                    let to = To::These(vec![displaced]);
                     self.teller.tell(now, to, &News::Reset, self.store.as_relay());
                 }
-                let interest = Interest::of(&request).map(|interest| (mark, interest));
+                let interest = Some((mark, Interest::of(&request)));
                 let call = self.await_answer(Awaited::Request { reply, interest });
                 self.store.submit(now, call, *request);
             }
@@ -298,9 +299,10 @@ impl Run {
                 if let Ok(answer) = &result
                     && let Some(Awaited::Request { interest: Some((mark, interest)), .. }) =
                         self.replies.get(&call)
-                    && let Some(to) = self.addressees.handle_answer(now, *mark, interest, answer)
+                    && let Some(displaced) =
+                        self.addressees.handle_answer(now, *mark, interest, answer)
                 {
-                    outcome.news.push((to, News::Reset));
+                    outcome.news.push((To::These(vec![displaced]), News::Reset));
                 }
                 return outcome.answers.push((call, result));
             }
