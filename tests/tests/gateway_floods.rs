@@ -134,7 +134,7 @@ const SESSIONS: usize = 4000;
 /// Sessions that are announced together.
 const TOGETHER: usize = 20;
 /// Reads of all of them at a time.
-const READS: usize = 400;
+const READS: usize = 150;
 
 #[test]
 fn large_reads_are_made_few_at_a_time_and_each_is_whole() {
