@@ -159,12 +159,7 @@ impl Run {
         let journal = self.shell.journal.borrow().poll_timeout();
         let due = timeouts.into_iter().chain([self.shell.stop_by, journal]).flatten().min();
         let due = self.standstills.wait(due, self.keeper.count_sessions() > 0);
-        // Deadlines mostly move away: to wake up once too early costs less than to set the timer
-        // at every move.
-        if due.is_some_and(|due| self.armed.is_none_or(|armed| due < armed)) {
-            self.timer.set(due);
-            self.armed = due;
-        }
+        self.arm(due);
         let look_until = self.rhythm.wait(&self.shell.inbox.looking, clock::now());
         while look_until.is_some_and(|until| clock::now() < until) {
             if poll_fn(|context| Poll::Ready(self.poll_woken(context).is_ready())).await {
@@ -172,7 +167,29 @@ impl Run {
             }
             give_way().await;
         }
-        poll_fn(|context| self.poll_woken(context)).await;
+        poll_fn(|context| {
+            loop {
+                if self.poll_woken(context).is_ready() {
+                    return Poll::Ready(());
+                }
+                // A call that ended without a report may have brought the upstream's next deadline nearer.
+                if !self.arm(self.shell.upstream.poll_timeout()) {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Sets the timer to an instant before the one that it is set to; whether it was. Deadlines mostly move
+    /// away: to wake up once too early costs less than to set the timer at every move.
+    fn arm(&mut self, due: Option<Boottime>) -> bool {
+        let is_sooner = due.is_some_and(|due| self.armed.is_none_or(|armed| due < armed));
+        if is_sooner {
+            self.timer.set(due);
+            self.armed = due;
+        }
+        is_sooner
     }
 
     /// Looks for something to do. What the last turn had no time for is there still.

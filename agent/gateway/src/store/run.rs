@@ -138,12 +138,7 @@ impl Run {
 
     /// Waits until there is something to do.
     async fn wait(&mut self) {
-        let journal = self.journal.borrow().poll_timeout();
-        let teller = self.teller.poll_timeout();
-        let due = [self.store.poll_timeout(), journal, teller, self.stop_by];
-        self.timer.set(due.into_iter().flatten().min());
         poll_fn(|context| {
-            let fired = self.timer.poll_fired(context).is_ready();
             let Woken { message, report, told } = &mut self.woken;
             *message = self.replies.len() < UNDER_WAY_MAX
                 && if self.stop_by.is_none() {
@@ -155,10 +150,16 @@ impl Run {
                 *report = Some(next);
             }
             *told = self.store.as_relay().and_then(Relay::next_told);
-            match fired || *message || report.is_some() || told.is_some() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if *message || report.is_some() || told.is_some() {
+                return Poll::Ready(());
             }
+            // After the store was polled: a call that ended without a report may have brought its next deadline
+            // nearer.
+            let journal = self.journal.borrow().poll_timeout();
+            let due =
+                [self.store.poll_timeout(), journal, self.teller.poll_timeout(), self.stop_by];
+            self.timer.set(due.into_iter().flatten().min());
+            self.timer.poll_fired(context)
         })
         .await;
     }
