@@ -185,6 +185,24 @@ fn fleet_caretaker(redis: &RedisServer) -> Option<String> {
 }
 
 #[test]
+fn sets_of_the_dead_are_gone_within_a_minute() {
+    const DEAD: &str = "
+        local function add(set, member)
+            redis.call('SADD', set, member)
+            redis.call('ZADD', 'tenure:sets', 1, set)
+        end
+        for i = 1, 10000 do add('prism:project:default:p' .. i .. ':sessions', 's' .. i) end
+        for i = 1, 2000 do add('tenure:leases', 'l' .. i) end";
+    let redis = RedisServer::start();
+    redis.command::<()>(&["EVAL", DEAD, "0"]);
+    let fleet = Fleet::start_with(redis, 3, "");
+    // The agents are sessions of a project, too.
+    let listed = || fleet.redis.command::<u64>(&["ZCARD", "tenure:sets"]);
+    until("no other set to be listed", || listed() == 1);
+    fleet.is_left_empty();
+}
+
+#[test]
 fn one_agent_of_a_fleet_looks_for_what_was_there_before() {
     const KEYS: u64 = 20_000;
     let redis = RedisServer::start();

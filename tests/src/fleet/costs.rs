@@ -31,7 +31,7 @@ const CHANNEL: Duration = us_tenths(10);
 const VERIFIED: Duration = us_tenths(20);
 /// A semaphore that is looked after.
 const CARED: Duration = us_tenths(450);
-/// A candidate for caretaker.
+/// A candidate for caretaker, and its sweep where nothing is dead.
 const STOOD: Duration = us_tenths(250);
 /// A key in a step of a survey.
 const SURVEYED_KEY: Duration = us_tenths(10);
@@ -122,7 +122,7 @@ pub(super) fn other(asked: &Asked, keys: usize) -> Duration {
         Asked::Watch(topics) => COMMAND * 2 + WATCHED_KEY * count(topics.len()),
         Asked::Verify(claims) => COMMAND + VERIFIED * count(claims.len()),
         Asked::Chore(Chore::Care(semaphores)) => COMMAND + CARED * count(semaphores.len()),
-        Asked::Chore(Chore::Stand) => COMMAND + STOOD,
+        Asked::Chore(Chore::Stand | Chore::Sweep) => COMMAND + STOOD,
         Asked::Chore(Chore::Survey(_)) => COMMAND + SURVEYED_KEY * count(keys),
         Asked::Request(_) => COMMAND,
     }

@@ -30,6 +30,8 @@ const SURVEY_STEP: usize = 1000;
 const KEYS_PER_SEMAPHORE: usize = 3;
 /// The least time that a holder, or a waiter, which is beaten has left.
 const LEFT: Duration = Duration::from_secs(20);
+/// How long until the next step of a sweep.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// What the model has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -419,6 +421,8 @@ impl Redis {
                 let hears_anew = other.is_none() && self.overhears.replace(agent) != Some(agent);
                 Found::Stood(Stood { other: other.map(|(_, until)| until - now), hears_anew })
             }
+            // No session or lease of the model leaves its set.
+            Chore::Sweep => Found::Swept(SWEEP_EVERY),
             Chore::Survey(cursor) => {
                 let cursor = String::from_utf8(cursor).expect("it is the one that was given");
                 let walked = cursor.parse::<usize>().expect("a number") + SURVEY_STEP;

@@ -59,14 +59,15 @@ fn is_agent(key: &str, entry: &Entry) -> bool {
 }
 
 /// Waits until Redis has nothing of any client: no more than the last token, versions of routing
-/// tables, the caretaker, the agents themselves, and what goes by itself: marks of ended claims, where programs poll, and histories.
+/// tables, the list of sets to sweep, the caretaker, the agents themselves, and what goes by itself: marks of ended
+/// claims, where programs poll, and histories.
 #[track_caller]
 pub fn nothing_is_left(redis: &RedisServer) {
     let mut last = Vec::new();
     until("nothing to be left in Redis", || {
         let mut left = redis.dump();
         left.retain(|key, entry| {
-            let own = ["tenure:fence", "tenure:routes", "tenure:store"]
+            let own = ["tenure:fence", "tenure:routes", "tenure:store", "tenure:sets"]
                 .iter()
                 .any(|it| key.ends_with(it))
                 || key.starts_with("tenure:caretaker:")

@@ -1,9 +1,14 @@
-//! Pure. The election of the agent that looks after semaphores of other programs, and its survey of those
-//! that were there before it.
+//! Pure. The election of the agent that looks after semaphores of other programs, its survey of those
+//! that were there before it, and its sweep of the sets that cannot expire.
 //!
 //! One agent of the fleet is the caretaker, for a term that it renews; the others ask when the term is
 //! over. For some seconds after the caretaker died those programs hand over as slowly as without an
 //! agent; nothing else depends on it.
+//!
+//! Sessions and leases expire. The set of a project's sessions does not, because programs without Tenure add to
+//! it, and neither does the set of the names of a tenant's leases. The scripts that add to a set list it; a sweep
+//! looks at the listed sets, and takes out members that are dead. Where the server refuses to tell of changes
+//! there is no caretaker, and a set loses its dead members only when it is read.
 
 use std::time::Duration;
 
@@ -19,12 +24,14 @@ const STAND_EVERY: Duration = Duration::from_secs(2);
 const SPREAD_MS: u64 = 1000;
 /// After a call that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many times as long as a step of a survey took Redis is left alone.
+/// How many times as long as a step of a survey or sweep took Redis is left alone.
 const REST: u32 = 10;
 /// Least rest between two steps; a step takes the server about a millisecond.
 const REST_MIN: Duration = Duration::from_millis(10);
-/// Longest rest between two steps.
+/// Longest rest between two steps of a survey.
 const REST_MAX: Duration = Duration::from_secs(1);
+/// Longest rest between two steps of a sweep: with it ten thousand sets are looked at within half a minute.
+const SWEEP_REST_MAX: Duration = Duration::from_millis(100);
 /// Least time between the beginnings of two surveys.
 const SURVEY_EVERY: Duration = Duration::from_secs(30);
 
@@ -51,6 +58,8 @@ pub(super) struct Caretaker {
     /// The next step of a survey.
     survey: Option<(Boottime, Vec<u8>)>,
     surveyed_at: Option<Boottime>,
+    /// The next step of a sweep.
+    sweep_at: Option<Boottime>,
     asked_at: Option<Boottime>,
 }
 
@@ -64,6 +73,7 @@ impl Caretaker {
             stand_at: None,
             survey: None,
             surveyed_at: None,
+            sweep_at: None,
             asked_at: None,
         }
     }
@@ -93,7 +103,7 @@ impl Caretaker {
             return None;
         }
         let survey = self.survey.as_ref().map(|(at, _)| *at);
-        [self.stand_at, survey].into_iter().flatten().min()
+        [self.stand_at, self.sweep_at, survey].into_iter().flatten().min()
     }
 
     pub(super) fn take(&mut self, now: Boottime) -> Option<Chore> {
@@ -103,6 +113,8 @@ impl Caretaker {
         let errand = if self.stand_at.is_some_and(|at| at <= now) {
             self.stand_at = None;
             Chore::Stand
+        } else if self.sweep_at.take_if(|at| *at <= now).is_some() {
+            Chore::Sweep
         } else {
             let (_, cursor) = self.survey.take_if(|(at, _)| *at <= now)?;
             if cursor == START {
@@ -131,14 +143,24 @@ impl Caretaker {
         });
         if !self.is_it {
             self.survey = None;
-        } else if hears_anew {
+            self.sweep_at = None;
+            return;
+        }
+        self.sweep_at.get_or_insert(now);
+        if hears_anew {
             self.survey_from(now);
         }
     }
 
+    /// Takes how long it is until the next step of a sweep; none if this one failed.
+    pub(super) fn swept(&mut self, now: Boottime, next: Option<Duration>) {
+        let rest = self.rest(now).min(SWEEP_REST_MAX);
+        self.sweep_at = self.is_it.then(|| now + next.map_or(RETRY, |next| next.max(rest)));
+    }
+
     /// Takes the result of a step of a survey; none if it failed.
     pub(super) fn surveyed(&mut self, now: Boottime, from: Vec<u8>, next: Option<Vec<u8>>) {
-        let took = self.asked_at.take().map_or(Duration::ZERO, |asked_at| now.since(asked_at));
+        let rest = self.rest(now);
         // Perhaps it is to begin anew.
         if !self.is_it || self.survey.is_some() {
             return;
@@ -146,8 +168,14 @@ impl Caretaker {
         self.survey = match next {
             None => Some((now + RETRY, from)),
             Some(next) if next == START => None,
-            Some(next) => Some((now + (took * REST).clamp(REST_MIN, REST_MAX), next)),
+            Some(next) => Some((now + rest, next)),
         };
+    }
+
+    /// How long Redis is left alone after the step that has just been answered.
+    fn rest(&mut self, now: Boottime) -> Duration {
+        let took = self.asked_at.take().map_or(Duration::ZERO, |asked_at| now.since(asked_at));
+        (took * REST).clamp(REST_MIN, REST_MAX)
     }
 
     fn survey_from(&mut self, now: Boottime) {
@@ -173,6 +201,12 @@ mod tests {
         caretaker
     }
 
+    /// Its first sweep finds that no set is to be looked at soon.
+    fn sweep_nothing(caretaker: &mut Caretaker) {
+        assert_eq!(caretaker.take(NOW), Some(Chore::Sweep));
+        caretaker.swept(NOW, Some(30 * SECOND));
+    }
+
     #[test]
     fn who_hears_nothing_does_not_stand() {
         let mut caretaker = Caretaker::new(7);
@@ -196,6 +230,7 @@ mod tests {
         caretaker.feed_started(NOW);
         assert_eq!(caretaker.take(NOW), Some(Chore::Stand), "it stands again after a pause");
         caretaker.stood(NOW, IT);
+        sweep_nothing(&mut caretaker);
         assert_eq!(caretaker.take(NOW), Some(Chore::Survey(START.to_vec())));
     }
 
@@ -207,12 +242,43 @@ mod tests {
         caretaker.stood(NOW, Some(Stood { other: Some(3 * SECOND), hears_anew: false }));
         assert!(!caretaker.is_it());
         assert_eq!(caretaker.poll_timeout(), Some(NOW + 3 * SECOND));
-        assert_eq!(caretaker.survey, None);
+        assert_eq!((caretaker.survey, caretaker.sweep_at), (None, None));
+    }
+
+    #[test]
+    fn a_sweep_goes_step_by_step_with_rests_and_ends_with_the_term() {
+        let mut caretaker = elected();
+        caretaker.survey = None;
+        assert_eq!(caretaker.take(NOW), Some(Chore::Sweep));
+        assert_eq!(caretaker.poll_timeout(), None, "one errand at a time");
+        let later = NOW + Duration::from_millis(2);
+        caretaker.swept(later, Some(Duration::ZERO));
+        assert_eq!(caretaker.poll_timeout(), Some(later + Duration::from_millis(20)));
+        let mut now = NOW + SECOND;
+        assert_eq!(caretaker.take(now), Some(Chore::Sweep));
+        caretaker.swept(now, Some(Duration::ZERO));
+        assert_eq!(caretaker.sweep_at, Some(now + REST_MIN));
+        assert_eq!(caretaker.take(now + REST_MIN), Some(Chore::Sweep));
+        // Other calls kept the server.
+        caretaker.swept(now + SECOND, Some(Duration::ZERO));
+        assert_eq!(caretaker.sweep_at, Some(now + SECOND + SWEEP_REST_MAX));
+        now = now + 2 * SECOND;
+        assert_eq!(caretaker.take(now), Some(Chore::Stand));
+        caretaker.stood(now, Some(Stood { other: None, hears_anew: false }));
+        assert_eq!(caretaker.take(now), Some(Chore::Sweep), "it went on meanwhile");
+        caretaker.swept(now, None);
+        assert_eq!(caretaker.sweep_at, Some(now + RETRY), "it is tried again");
+        assert_eq!(caretaker.take(now + SECOND), Some(Chore::Sweep));
+        caretaker.swept(now + SECOND, Some(7 * SECOND));
+        assert_eq!(caretaker.sweep_at, Some(now + 8 * SECOND));
+        caretaker.feed_refused();
+        assert_eq!(caretaker.poll_timeout(), None);
     }
 
     #[test]
     fn a_survey_goes_step_by_step_with_rests_and_is_not_begun_twice() {
         let mut caretaker = elected();
+        sweep_nothing(&mut caretaker);
         assert_eq!(caretaker.take(NOW), Some(Chore::Survey(START.to_vec())));
         assert_eq!(caretaker.take(NOW + SECOND), None, "one errand at a time");
         let later = NOW + Duration::from_millis(50);

@@ -1,4 +1,7 @@
-//! Pure. Care of semaphores that other programs share, and the election of the agent that does it.
+//! Pure. Care of semaphores that other programs share, and the election of the agent that does it, and that sweeps the
+//! sets that cannot expire.
+
+use std::time::Duration;
 
 use tenure_core::model::Resource;
 use tenure_core::time::Boottime;
@@ -16,6 +19,8 @@ pub enum Chore {
     Care(Vec<CareOf>),
     /// To be the caretaker.
     Stand,
+    /// A step of a sweep of sets that cannot expire.
+    Sweep,
     /// A step of a survey of semaphores, from this cursor on.
     Survey(Vec<u8>),
 }
@@ -24,6 +29,8 @@ pub enum Chore {
 pub enum Found {
     Cared(Vec<Cared>),
     Stood(Stood),
+    /// How long until the next step.
+    Swept(Duration),
     Surveyed(Surveyed),
 }
 
@@ -111,6 +118,13 @@ impl remote::Chores for Chores {
                 };
                 self.caretaker.stood(now, answer);
                 self.care.appoint(self.caretaker.is_it());
+            }
+            Chore::Sweep => {
+                let next = match found {
+                    Some(Found::Swept(next)) => Some(next),
+                    _ => None,
+                };
+                self.caretaker.swept(now, next);
             }
             Chore::Survey(from) => {
                 let next = match found {

@@ -34,7 +34,7 @@ pub use scripts::{Invocation, Script};
 use standing::StandingPage;
 pub use steady::Grants;
 use tenure_core::model::{Answer, ClaimAnswer, GoneReason, Request, Resource};
-pub use upkeep::{CareOf, Cared, care, cared, stand, stood, verified, verify};
+pub use upkeep::{CareOf, Cared, care, cared, stand, stood, sweep, swept, verified, verify};
 
 use super::layout::Layout;
 pub use crate::remote::Verified;

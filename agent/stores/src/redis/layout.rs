@@ -5,14 +5,12 @@
 
 use std::sync::Arc;
 
-use tenure_core::model::{ClaimId, Resource, SessionId};
+use tenure_core::model::{ClaimId, Resource};
 use tenure_wire::{DEFAULT_TENANT, Kind};
-use uuid::Uuid;
 
+use super::ids::{AGENTS_OF, claim_of_member};
+pub use super::ids::{agents_of, hyphenated, member, principal_of, session_text};
 pub use super::prefixes::{PrefixClash, Prefixes};
-
-/// No agent's own name begins with this.
-const AGENTS_OF: &str = "of:";
 
 /// The subject of a key. Expired-key events name keys, so this is what they are about too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +123,7 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        let own = "lease: leases routes fence claim: master: caretaker: queue key history: histories store";
+        let own = "lease: leases routes fence claim: master: caretaker: queue key history: histories sets store";
         for part in own.split(' ') {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }
@@ -241,6 +239,12 @@ impl Layout {
     /// The prefix of the ZSET of changes of every resource, by when they happened, us: a kind, a colon and a name follow.
     pub fn histories(&self, tenant: &str) -> String {
         self.tenure(tenant, "history:")
+    }
+
+    /// ZSET: keys of sets that cannot expire, sessions of projects and names of leases, by when to look for dead
+    /// members of them, ms.
+    pub fn sets(&self) -> String {
+        self.tenure(DEFAULT_TENANT, "sets")
     }
 
     /// STRING: the agent that looks after semaphores of other programs.
@@ -397,36 +401,6 @@ impl Layout {
         let (tenant, project) = split_project(events.strip_prefix("project:")?)?;
         Some(Channel::ProjectEvents { tenant, project })
     }
-}
-
-/// What all agents of a principal are called together, as an agent.
-pub fn agents_of(principal: &str) -> String {
-    format!("{AGENTS_OF}{principal}")
-}
-
-/// The principal that an id belongs to, as gateways make ids: the last group of its text.
-pub fn principal_of(id: &str) -> &str {
-    id.rsplit('-').next().unwrap_or(id)
-}
-
-/// A claim as the sets of a semaphore have it: 32 hex digits, as the Python package writes its own.
-pub fn member(claim: ClaimId) -> String {
-    claim.0.simple().to_string()
-}
-
-/// A session or claim as everything else has it.
-pub fn hyphenated(id: Uuid) -> String {
-    id.hyphenated().to_string()
-}
-
-/// The id of a session as keys, channels and values have it.
-pub fn session_text(session: SessionId) -> String {
-    hyphenated(session.0)
-}
-
-fn claim_of_member(member: &str) -> Option<ClaimId> {
-    let id = (member.len() == 32).then(|| Uuid::try_parse(member).ok()).flatten()?;
-    Some(ClaimId(id))
 }
 
 fn tenant_prefix(tenant: &str) -> String {

@@ -1,5 +1,7 @@
 //! Names of keys and channels.
 
+use uuid::Uuid;
+
 use super::*;
 
 fn resource(tenant: &str, kind: Kind, name: &str) -> Resource {
@@ -36,6 +38,7 @@ fn keys_of_the_default_tenant_are_those_that_programs_use_today() {
     assert_eq!(layout.lease(tenant, "l"), "tenure:lease:l");
     assert_eq!(layout.leases(tenant), "tenure:leases");
     assert_eq!(layout.routes(tenant), "tenure:routes");
+    assert_eq!(layout.sets(), "tenure:sets");
     assert_eq!(layout.fence(tenant), "tenure:fence");
     assert_eq!(layout.claim(tenant, "c"), "tenure:claim:c");
     assert_eq!(layout.master_claim(tenant, "p"), "tenure:master:p");

@@ -14,6 +14,7 @@ pub mod connection;
 pub mod examine;
 pub mod exchange;
 mod feed;
+mod ids;
 mod keyring;
 pub mod layout;
 mod members;
@@ -242,6 +243,9 @@ impl Backend for Redis {
                 let other = run(line, invocation, exchange::stood).await?;
                 let hears_anew = self.overhear(line, other.is_none()).await?;
                 Ok(Found::Stood(Stood { other, hears_anew }))
+            }
+            Chore::Sweep => {
+                run(line, exchange::sweep(layout), exchange::swept).await.map(Found::Swept)
             }
             Chore::Survey(cursor) => feed::survey(line, layout, &cursor).await.map(Found::Surveyed),
         }

@@ -316,9 +316,9 @@ async fn a_server_that_stops_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_user_without_the_keys_of_the_history() {
+async fn a_user_without_the_keys_that_came_later() {
     let server = Server::start(&[]);
-    // The rights that an agent needed before it kept histories, key by key.
+    // The rights that an agent needed before it kept histories and swept sets, key by key.
     let former = [
         "lease:*",
         "leases",
@@ -337,10 +337,10 @@ async fn a_user_without_the_keys_of_the_history() {
     );
     let checks = find_as(&server, "agent").await;
     well_but(&checks, &["redis.rights", "redis.keyspace_events"]);
-    let says = "user agent may not use keys tenure:histories, tenure:history:*";
+    let says = "user agent may not use keys tenure:histories, tenure:history:*, tenure:sets";
     check(&checks, "redis.rights", Verdict::Failure, says);
     let remedy = one(&checks, "redis.rights").remedy.as_deref().unwrap();
-    let line = "ACL SETUSER agent ~tenure:history:* ~tenure:histories, and ACL SAVE";
+    let line = "ACL SETUSER agent ~tenure:history:* ~tenure:histories ~tenure:sets, and ACL SAVE";
     assert!(remedy.starts_with(line), "{remedy}");
     follow(&server, one(&checks, "redis.rights"));
     well_but(&find_as(&server, "agent").await, &["redis.keyspace_events"]);

@@ -13,7 +13,8 @@ use std::time::Duration;
 use redis::Value;
 use tenure_core::model::{Answer, ClaimId, Request, Resource};
 use tenure_stores::redis::exchange::{
-    By, CareOf, Cared, Exchange, Grants, Invocation, Step, Verified, care, cared, verified, verify,
+    By, CareOf, Cared, Exchange, Grants, Invocation, Step, Verified, care, cared, sweep, verified,
+    verify,
 };
 use tenure_stores::redis::layout::{Channel, Layout};
 use tenure_stores::remote::greatest_token;
@@ -258,10 +259,14 @@ impl Subject for Scripts {
         let counters = |tenant: &String| [self.layout.fence(tenant), self.layout.routes(tenant)];
         let counters: Vec<String> = self.tenants.iter().flat_map(counters).collect();
         let mut left = self.server.keys();
+        // A set that is gone stays listed until the next sweep.
+        self.call(&sweep(&self.layout)).expect("a sweep");
+        let (sets, swept) = (self.layout.sets(), self.server.keys());
         let histories: Vec<String> =
             self.tenants.iter().map(|tenant| self.layout.histories(tenant)).collect();
         let stays = |key: &String| {
             counters.contains(key)
+                || *key == sets && !swept.contains(key)
                 || key.ends_with(":histories")
                 || histories.iter().any(|prefix| key.starts_with(prefix))
         };

@@ -23,6 +23,8 @@ pub(super) enum Family {
     History,
     /// The key that lists all histories.
     Histories,
+    /// The key that lists sets to sweep.
+    Sets,
     /// Keys of tenants other than the default one.
     Tenants,
     /// Channels of the session plane, to projects.
@@ -38,13 +40,13 @@ pub(super) enum Family {
 }
 
 use Family::{
-    Expiries, Histories, History, Leaders, News, Own, Semaphores, Sessions, TenantNews, Tenants,
-    ToProjects, ToSessions,
+    Expiries, Histories, History, Leaders, News, Own, Semaphores, Sessions, Sets, TenantNews,
+    Tenants, ToProjects, ToSessions,
 };
 
 pub(super) const EVERY: &[Family] = &[Sessions, Leaders, Semaphores, Own, Tenants];
 /// Families that the pattern of [`Own`] covers, too: they came later, and a user may have narrower patterns.
-pub(super) const RECORDS: &[Family] = &[History, Histories];
+pub(super) const RECORDS: &[Family] = &[History, Histories, Sets];
 /// Families of hashes and sets.
 const HASHES: &[Family] = &[Sessions, Own, Tenants];
 /// Families of sorted sets and lists that other programs share.
@@ -81,7 +83,7 @@ const SCRIPTS: &[Use] = &[
     ("SADD {} a", HASHES),
     ("SREM {} a", HASHES),
     ("SMEMBERS {}", &[Sessions, Own]),
-    ("SRANDMEMBER {}", &[Sessions]),
+    ("SRANDMEMBER {}", &[Sessions, Own, Tenants]),
     ("SCARD {}", &[Sessions, Own]),
     ("SCAN 0", &[]),
     ("SSCAN {} 0", &[Sessions, Own, Tenants]),
@@ -163,6 +165,7 @@ fn sample(layout: &Layout, family: Family) -> String {
         Own => layout.claim(DEFAULT_TENANT, NAME),
         History => format!("{}{NAME}", layout.histories(DEFAULT_TENANT)),
         Histories => layout.tenure(DEFAULT_TENANT, "histories"),
+        Sets => layout.sets(),
         Tenants => layout.leader(NAME, NAME),
         ToProjects => layout.project_channel(NAME, NAME),
         ToSessions => layout.session_channel(NAME),
@@ -182,6 +185,7 @@ pub(super) fn pattern(layout: &Layout, family: Family) -> String {
         Own | News => format!("{}:*", &prefixes.tenure_prefix),
         History => format!("{}*", layout.histories(DEFAULT_TENANT)),
         Histories => layout.tenure(DEFAULT_TENANT, "histories"),
+        Sets => layout.sets(),
         Tenants | TenantNews => "tenant:*".to_owned(),
         ToProjects => format!("{}*", layout.project_channels()),
         ToSessions => layout.session_channel("*"),

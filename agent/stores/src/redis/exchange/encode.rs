@@ -51,7 +51,8 @@ pub(super) fn claim(layout: &Layout, claim: &Claim, agent: &str, floor: u64) -> 
             let take_over = take_over.as_ref();
             Some(
                 call.arg(take_over.map(|it| hyphenated(it.from.0)).unwrap_or_default())
-                    .arg(take_over.map_or(0, |it| millis(it.unbeaten))),
+                    .arg(take_over.map_or(0, |it| millis(it.unbeaten)))
+                    .arg(layout.sets()),
             )
         }
         _ => None,
@@ -205,7 +206,10 @@ fn with_exclusive(layout: &Layout, resource: &Resource, call: Invocation) -> Inv
     let call = match kind {
         Kind::Leader | Kind::Semaphore => call,
         Kind::Master => with_project(layout, resource, call.key(layout.master_claim(tenant, name))),
-        Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
+        Kind::Lease => {
+            let call = call.key(layout.leases(tenant)).key(layout.routes(tenant));
+            call.arg(name).arg(layout.sets())
+        }
     };
     with_queue(layout, resource, call.key(layout.fence(tenant)))
 }
@@ -260,6 +264,7 @@ pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
         .arg(layout.project_channel(tenant, project))
         .arg(projects)
         .arg(sessions)
+        .arg(layout.sets())
 }
 
 /// The mark of a session that has ended, apart from claims: one of them may have the session's id.

@@ -219,7 +219,7 @@ fn answer(items: &mut Items) -> Result<(BeatAnswer, bool), ReplyError> {
 }
 
 /// The prefixes of a tenant's keys, in the order in which the script reads them.
-fn starts(layout: &Layout, tenant: &str) -> [String; 18] {
+fn starts(layout: &Layout, tenant: &str) -> [String; 19] {
     let of = |kind| layout.main(&Resource { tenant: tenant.into(), kind, name: "".into() });
     [
         of(Kind::Leader),
@@ -240,6 +240,7 @@ fn starts(layout: &Layout, tenant: &str) -> [String; 18] {
         layout.queues_ends(tenant),
         layout.queue_sessions(tenant, ""),
         layout.project_channel(tenant, ""),
+        layout.sets(),
     ]
 }
 

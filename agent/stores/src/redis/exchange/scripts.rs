@@ -156,4 +156,5 @@ pub(in crate::redis) static PUT_KEY: LazyLock<Script> =
     LazyLock::new(|| Script::new("put_key", &[], include_str!("../scripts/put_key.lua")));
 pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
 pub(super) static STAND: LazyLock<Script> = script!("stand");
+pub(super) static SWEEP: LazyLock<Script> = script!("sweep", "prelude_lease", "prelude_master");
 pub(super) static VERIFY: LazyLock<Script> = script!("verify");

@@ -83,6 +83,16 @@ pub fn stood(reply: Value) -> Result<Option<Duration>, ReplyError> {
     Ok((left > 0).then(|| Duration::from_millis(left)))
 }
 
+/// Takes dead members out of sets that cannot expire, a few at a time.
+pub fn sweep(layout: &Layout) -> Invocation {
+    Invocation::new(&scripts::SWEEP).key(layout.sets())
+}
+
+/// When the next [`sweep`] is due: at once if this one left something to do.
+pub fn swept(reply: Value) -> Result<Duration, ReplyError> {
+    count(reply).map(Duration::from_millis)
+}
+
 /// Looks whether each of these claims is held still. Writes nothing.
 pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
     let mut call = Invocation::new(&scripts::VERIFY);

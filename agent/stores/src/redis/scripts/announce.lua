@@ -5,7 +5,7 @@
 -- ARGV  1 session  2 tenant  3 project  4 surface  5 host  6 name  7 ttl, ms
 --       8 priority unless it claims with another  9 what hashes of sessions start with
 --       10 channel of the project  11 what the keys of projects' sessions start with
---       12 what they end with
+--       12 what they end with  13 sets to sweep, ZSET
 -- Returns 1, also when the session has ended: nobody waits for the answer then.
 
 -- How many other sessions of the project are looked at, whether they are alive.
@@ -55,6 +55,7 @@ if redis.call('PTTL', key) < ttl then
   redis.call('PEXPIREAT', key, from_now(ttl))
 end
 redis.call('SADD', set, session)
+have_swept(ARGV[13], set)
 for _, other in ipairs(redis.call('SRANDMEMBER', set, LOOKED_AT)) do
   if redis.call('EXISTS', ARGV[9] .. other) == 0 then
     reap(set, other, ARGV[10])

@@ -7,6 +7,7 @@
 --       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
 --       12 lease  13 grace, ms  14 address  15 proxy_id  16 partition  17 status
 --       18 claim that makes way, or empty  19 if nobody has renewed it for so long, ms
+--       20 sets to sweep, ZSET
 -- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
 -- | {'gone', reason}. Writes nothing if contended.
 
@@ -21,6 +22,7 @@ if is_known then
 local claim = claim_arguments()
 local q = queue_of(main, KEYS[6], KEYS[7], KEYS[3], claim.records, claim.floor)
 q.sessions, q.leases, q.routes, q.name = KEYS[8], KEYS[4], routes, ARGV[12]
+q.sets = ARGV[20]
 
 -- A repeated claim may bring other attributes.
 local function change_attributes(lease)
@@ -98,6 +100,7 @@ redis.call('HSET', main, 'owner', ARGV[1], 'session', ARGV[3], 'token', token, '
   'host', ARGV[4], 'name', ARGV[5])
 redis.call('PEXPIREAT', main, now_ms + ttl + grace)
 redis.call('SADD', KEYS[4], ARGV[12])
+have_swept(ARGV[20], KEYS[4])
 redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
   'since', now_us, 'granted', now_us, 'token', token, 'agent', ARGV[9])
 redis.call('PEXPIREAT', key, now_ms + ttl + grace + KEEP)

@@ -1,5 +1,5 @@
 -- Shared by what grants leases. A queue has further keys here: its waiters by session, `sessions`, whose
--- members are a session and its place, the names of leases and the version of the routing table.
+-- members are a session and its place, the names of leases, the version of the routing table and the sets to sweep.
 
 -- Writes a lease of `by`, whose attributes are in `a`. It lives `ttl` ms, and then `grace` ms.
 local function write_lease(q, by, token, ttl, grace, a)
@@ -11,6 +11,7 @@ local function write_lease(q, by, token, ttl, grace, a)
     'name', by.name)
   redis.call('PEXPIREAT', q.main, from_now(ttl + grace))
   redis.call('SADD', q.leases, q.name)
+  have_swept(q.sets, q.leases)
 end
 
 -- The former holder of a lease in its grace has lost it.

@@ -5,6 +5,7 @@
 --       4 version of the routing table, also its channel  5 fence  6 queue
 --       7 when its waiters' time is up  8 its waiters by session
 -- ARGV  1 claim  2 kind:name  3 floor of tokens  4 what records start with  5 lease
+--       6 sets to sweep, ZSET
 -- Returns 1 if it held or waited, else 0.
 
 local main, key, id = KEYS[1], KEYS[2], ARGV[1]
@@ -23,6 +24,7 @@ end
 
 local q = queue_of(main, KEYS[6], KEYS[7], KEYS[5], ARGV[4], tonumber(ARGV[3]))
 q.sessions, q.leases, q.routes, q.name = KEYS[8], KEYS[3], KEYS[4], ARGV[5]
+q.sets = ARGV[6]
 local record = read_record(key)
 if is_of_another(record, ARGV[2]) then
   return 0

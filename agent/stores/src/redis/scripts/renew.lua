@@ -93,7 +93,7 @@ local session_channels, preferred, preference = ARGV[at + 4], ARGV[at + 5], tonu
 local agent = ARGV[at + 7]
 local STARTS = { 'leader', 'master', 'master_claim', 'lease', 'main', 'ttl', 'waiting', 'hb', 'max',
   'notifications', 'records', 'fence', 'routes', 'leases', 'queues', 'ends', 'queue_sessions',
-  'channels' }
+  'channels', 'sets' }
 local tenants = {}
 at = at + 8
 for i = 1, tonumber(ARGV[at]) do
@@ -141,6 +141,7 @@ local function queue(tenant, kind, name)
     q.preferred, q.preference = preferred, preference
   elseif kind == 'lease' then
     q.sessions, q.leases, q.routes, q.name = tenant.queue_sessions .. name, tenant.leases, tenant.routes, name
+    q.sets = tenant.sets
   end
   tenant.looked[of] = q
   look[kind](q)

@@ -6,12 +6,20 @@
 
 -- How long a claim is remembered after its end, ms.
 local KEEP = 60000
+-- How long after a look for dead members of a set the next one is due, ms.
+local SWEEP_EVERY = 30000
 -- What the Python package says for no longest duration of a permit, s, and what EXPIRE it then sends.
 local NO_TTL, FOREVER = 2147483637, 2147483647
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now_ms = math.floor(now_us / 1000)
+
+-- Lists a set that cannot expire for sweep.lua. Nothing else depends on the list: a user without a right to its key,
+-- and a foreign value there, cost no claim and no announcement.
+local function have_swept(sets, set)
+  redis.pcall('ZADD', sets, 'NX', now_ms + SWEEP_EVERY, set)
+end
 
 -- The next token: greater than every one before, whatever happened to the store or its clock.
 local function next_token(fence, floor)

@@ -44,7 +44,7 @@ fn commands(store: &Store) -> u64 {
 }
 
 /// The commands that this takes; the question itself counts as one.
-fn cost<T>(store: &Store, what: impl FnOnce() -> T) -> (T, u64) {
+pub(super) fn cost<T>(store: &Store, what: impl FnOnce() -> T) -> (T, u64) {
     let before = commands(store);
     let answer = what();
     (answer, commands(store) - before - 1)

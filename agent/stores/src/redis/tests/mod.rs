@@ -10,6 +10,7 @@ mod kinds;
 mod mixed;
 mod shared;
 mod store;
+mod sweep;
 mod tampered;
 mod turns;
 mod written;

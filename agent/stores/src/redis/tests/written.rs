@@ -277,7 +277,8 @@ fn every_operation_may_be_repeated() {
     );
     ears.check_silent(&store);
     let ended = format!("tenure:claim:session:{}", sid(1));
-    assert_eq!(store.keys(), [store.record(&a), ended, "tenure:fence".to_owned()]);
+    let [fence, sets] = ["tenure:fence", "tenure:sets"].map(str::to_owned);
+    assert_eq!(store.keys(), [store.record(&a), ended, fence, sets]);
     assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
 }
 
