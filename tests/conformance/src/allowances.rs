@@ -55,8 +55,8 @@ pub enum Allowance {
     /// Among semaphores that are granted at one instant the order of tokens is open, and each tenant has
     /// tokens of its own.
     TokensByTenant,
-    /// A gateway does not go by the words of its callers: it says itself who took something away, and keeps of a history
-    /// what was granted through it. Plans tell of changes that never were.
+    /// A gateway says itself who took something away, and keeps no change of a claim that it has not granted: plans and
+    /// transcripts record such changes alone.
     OwnWords,
 }
 

@@ -74,10 +74,8 @@ impl Comparer {
                     false => self.routes.check(tenant, whole, engine, store),
                 }
             }
-            (Answer::History(engine), Answer::History(store))
-                if self.allows(Allowance::OwnWords) =>
-            {
-                history(&vouched_for(engine, store), store)
+            (Answer::History(_), Answer::History(store)) if self.allows(Allowance::OwnWords) => {
+                equal("the number of changes that were granted", &0, &store.len())
             }
             (Answer::History(engine), Answer::History(store)) => history(engine, store),
             (engine, store) => equal("the answer", engine, store),
@@ -207,14 +205,6 @@ pub(crate) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, engine: &T, stor
         return Ok(());
     }
     Err(format!("{what} is {store:?} instead of {engine:?}"))
-}
-
-/// The changes that the store has, too.
-fn vouched_for(engine: &[HistoryEntry], store: &[HistoryEntry]) -> Vec<HistoryEntry> {
-    let is_kept = |it: &&HistoryEntry| {
-        store.iter().any(|kept| (kept.token, kept.what) == (it.token, it.what))
-    };
-    engine.iter().filter(is_kept).cloned().collect()
 }
 
 /// Ids are those of whoever asked; a token of a history is what its writer says.

@@ -95,7 +95,7 @@ impl Account {
                 })?;
                 // The session is there when the store says so; until then it takes room.
                 if known.is_none() {
-                    own.registered(session, registered(now, record));
+                    own.registered(session, registered(now, record, false));
                 }
             }
             Request::Claim(Claim { id, resource, owner, ttl, enqueue, terms })
@@ -162,14 +162,14 @@ impl Account {
             }
             (Request::Announce(record), Ok(Answer::Announced)) => {
                 let session = record.owner.session;
-                own.registered(session, registered(now, record));
+                own.registered(session, registered(now, record, true));
                 let resource = Some(record.master());
                 let fact = Fact::new(Event::Register, "announced");
                 let holder = Some(Arc::clone(&record.owner.name));
                 facts.push(Fact { session: Some(session), resource, holder, ..fact });
             }
             (Request::Announce(record), Err(failure)) if !failure.is_uncertain() => {
-                own.ended(record.owner.session);
+                own.not_announced(record.owner.session);
             }
             (Request::EndSession { session, tenant, project }, Ok(Answer::Ended(found))) => {
                 if *found {
@@ -252,8 +252,9 @@ impl Account {
     }
 }
 
-fn registered(now: Boottime, record: &SessionRecord) -> Registered {
-    Registered { master: record.master(), bytes: bytes_of_session(record), until: now + record.ttl }
+fn registered(now: Boottime, record: &SessionRecord, is_there: bool) -> Registered {
+    let (master, bytes, until) = (record.master(), bytes_of_session(record), now + record.ttl);
+    Registered { master, is_there, bytes, until }
 }
 
 #[cfg(test)]

@@ -291,6 +291,10 @@ fn a_quota_is_not_forgotten_by_asking_about_something_else() {
     assert!(account.admit(later, &claim(2, false), &bounds, &allowance).is_err());
     assert!(account.admit(later, &announce(2), &bounds, &allowance).is_err());
 
+    // Nor does an announcement that the store refuses.
+    settle(&announce(1), Err(Failure::Unavailable(String::new())));
+    assert!(account.admit(later, &announce(2), &bounds, &allowance).is_err());
+
     // The id of a claim is known in its tenant alone.
     let Request::Claim(elsewhere) = claim(1, false) else { unreachable!() };
     assert!(!account.is_elsewhere(NOW, &elsewhere));
@@ -298,7 +302,7 @@ fn a_quota_is_not_forgotten_by_asking_about_something_else() {
     assert!(account.is_elsewhere(NOW, &Claim { resource, ..elsewhere }));
 }
 
-/// A session that is announced again with longer texts is judged by what is more.
+/// An announcement of a session that is known is judged by the bytes that it adds.
 #[test]
 fn bytes_of_a_session_are_judged_when_they_grow() {
     let account = Account::default();

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::bounds::KeyBounds;
 use super::written::{Written, WrittenBounds, WrittenKey};
-use super::{Admission, Outdated, Principal, Stranger};
+use super::{Admission, Lapse, Principal, Stranger};
 use tenure_stores::gateway::key::{KeyId, New, SecretHash, Shown};
 
 /// Most bytes of the file: 40 000 keys with bounds.
@@ -199,8 +199,7 @@ impl Keys {
         }
     }
 
-    /// Takes over what is known of principals that it has in common with earlier keys, and the bounds of keys whose
-    /// bounds are as they were.
+    /// Takes over the accounts of principals that earlier keys have, too, and the bounds that have not changed.
     pub(super) fn adopt(&mut self, earlier: &Keys) {
         let known = |principal: &mut Arc<Principal>| {
             if let Some(known) = earlier.principals.get(&principal.name) {
@@ -211,7 +210,7 @@ impl Keys {
             known(&mut key.admission.principal);
             if let Some(earlier) = earlier.keys.get(id) {
                 key.used.add(&earlier.used);
-                // The same ones, by which callers that were let in are known to have them still.
+                // The same object: by it a stream knows that its caller's bounds have not changed.
                 if earlier.written == key.written {
                     key.written = Arc::clone(&earlier.written);
                     key.admission.bounds = Arc::clone(&earlier.admission.bounds);
@@ -287,14 +286,14 @@ impl Keys {
         now: u64,
         id: KeyId,
         was: (&Principal, &Arc<KeyBounds>),
-    ) -> Result<(), Outdated> {
+    ) -> Result<(), Lapse> {
         let (principal, bounds) = was;
         let key = self.keys.get(&id).filter(|key| key.lasts(now));
         let key = key.filter(|key| key.admission.principal.name == principal.name);
         // Equal ones are the same, by [`Keys::adopt`].
         match key {
             None => Err(Stranger::WrongKey.into()),
-            Some(key) if !Arc::ptr_eq(&key.admission.bounds, bounds) => Err(Outdated::Bounds),
+            Some(key) if !Arc::ptr_eq(&key.admission.bounds, bounds) => Err(Lapse::Bounds),
             Some(_) => Ok(()),
         }
     }

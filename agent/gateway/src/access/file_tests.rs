@@ -25,7 +25,7 @@ fn two_keys_of_a_principal_are_one_caller() {
     let bounds = keys.admission(99, &shown[2]).unwrap().bounds;
     let still = |now, of: &New| keys.still_lets_in(now, of.id, (&third, &bounds));
     assert_eq!(still(99, &news[2]), Ok(()));
-    assert_eq!(still(100, &news[2]), Err(Outdated::Key(Stranger::WrongKey)));
+    assert_eq!(still(100, &news[2]), Err(Lapse::Key(Stranger::WrongKey)));
     assert_eq!(still(0, &news[0]), Err(Stranger::WrongKey.into()), "it is somebody else's");
     assert!(keys.admission(0, &shown[3]).is_none(), "it is not there");
 }
@@ -125,7 +125,7 @@ fn a_key_that_is_read_again_lets_in_as_before_unless_its_bounds_are_others() {
     for (number, (new, Admission { principal, bounds })) in news.iter().zip(&admissions).enumerate()
     {
         assert_eq!(again.still_lets_in(0, new.id, (principal, bounds)), Ok(()));
-        let expected = if number == 0 { Err(Outdated::Bounds) } else { Ok(()) };
+        let expected = if number == 0 { Err(Lapse::Bounds) } else { Ok(()) };
         assert_eq!(changed.still_lets_in(0, new.id, (principal, bounds)), expected);
     }
 }

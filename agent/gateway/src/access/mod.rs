@@ -199,9 +199,9 @@ pub enum Stranger {
     Expired,
 }
 
-/// Why somebody who was let in has to come again.
+/// The reason for which an admission holds no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Outdated {
+pub enum Lapse {
     /// Its certificate has expired, or its key is good no more, or for another principal.
     #[error(transparent)]
     Key(#[from] Stranger),
@@ -386,12 +386,12 @@ impl Access {
         owner.or_else(|| self.known.owner(id))
     }
 
-    /// Judges somebody who was let in: a stream goes by what its caller was let in with, as long as that is so.
+    /// Judges an admission after a while: a stream goes by the bounds and rights that its caller had when it was opened.
     ///
     /// # Errors
     ///
-    /// When it would not be let in again, or not with the same bounds.
-    pub fn still_lets_in(&self, caller: &Caller) -> Result<(), Outdated> {
+    /// When the caller would not be let in now, or with other bounds.
+    pub fn still_lets_in(&self, caller: &Caller) -> Result<(), Lapse> {
         if let Some(until) = caller.certified_until {
             return if now() < until { Ok(()) } else { Err(Stranger::Expired.into()) };
         }

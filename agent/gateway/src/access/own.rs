@@ -41,6 +41,8 @@ pub(super) struct Own {
 #[derive(Debug)]
 pub(super) struct Registered {
     pub(super) master: Resource,
+    /// False until the store has said so.
+    pub(super) is_there: bool,
     /// In the store.
     pub(super) bytes: usize,
     /// When a store forgets it, unless it is renewed.
@@ -97,7 +99,15 @@ impl Own {
         ended.inspect(|ended| self.kept.remove(ended.bytes)).is_some()
     }
 
-    /// A store has no such session in a project. True if there was one: what is said of another project tells nothing.
+    /// A store has refused an announcement. A session that was there before is there still.
+    pub(super) fn not_announced(&mut self, session: SessionId) {
+        if self.sessions.get(&session).is_some_and(|known| !known.is_there) {
+            self.ended(session);
+        }
+    }
+
+    /// Takes the answer of a store that a project has no such session. True if the session was in that project: an answer
+    /// about another project says nothing of it.
     pub(super) fn ended_in(&mut self, session: SessionId, tenant: &str, project: &str) -> bool {
         let is_there = self
             .sessions
@@ -149,10 +159,13 @@ impl Own {
         match (subject, answer) {
             (Subject::Session { session, master }, BeatAnswer::Session { .. }) => {
                 match self.sessions.get_mut(session) {
-                    Some(known) => known.until = known.until.max(until),
+                    Some(known) => {
+                        known.is_there = true;
+                        known.until = known.until.max(until);
+                    }
                     None => {
-                        let (master, bytes) = (master.clone(), RECORD_BYTES);
-                        self.registered(*session, Registered { master, bytes, until });
+                        let (master, bytes, is_there) = (master.clone(), RECORD_BYTES, true);
+                        self.registered(*session, Registered { master, is_there, bytes, until });
                     }
                 }
             }
@@ -235,7 +248,8 @@ impl Own {
         self.put(id, live);
     }
 
-    /// A store has no such claim on a resource: what is said of another one tells nothing.
+    /// Takes the answer of a store that a claim of a resource has ended. An answer about another resource says nothing of
+    /// the claim.
     pub(super) fn gone(
         &mut self,
         id: ClaimId,

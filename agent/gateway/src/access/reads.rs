@@ -1,7 +1,7 @@
 //! Large reads: how many of them are under way at a time.
 //!
-//! The budgets of bytes count an answer once it is made. So that those that are being made have a bound, too, a large read
-//! waits here for its turn before the store is asked. No answer is cut.
+//! The budgets of bytes count an answer when it is complete. Answers that are being made are bounded here: a large read waits
+//! for its turn before the store is asked. No answer is cut.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Reads of no more rows wait for nothing: the holders, the waiters and the sessions of one resource.
 const SMALL_ROWS: usize = 3 * STANDING_LISTED_MAX;
-/// What a read of all rows counts as: how many there are is known to nobody before.
+/// The weight of a read of all rows, whose number is not known before the store has answered.
 const WHOLE_ROWS: usize = 2 * RESOURCES_LISTED_MAX;
 /// Rows of the large reads of a principal that are under way: two of all rows, or four pages.
 const ROWS_PER_PRINCIPAL_MAX: usize = 2 * WHOLE_ROWS;
@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 4 * ROWS_PER_PRINCIPAL_MAX;
 /// Principals are looked through when there are so many: those without a large read are forgotten.
 const FORGET_ABOVE: usize = 1024;
 
-/// The rows that a request may be answered with, as it is weighed; 1 for what is no read.
+/// The weight of a request: the most rows that its answer may have. A request that reads nothing weighs 1.
 pub(crate) fn rows(request: &Request) -> usize {
     let rows = match request {
         Request::Members { listed: false, .. } | Request::Routes { name: Some(_), .. } => 1,

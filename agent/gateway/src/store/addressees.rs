@@ -3,8 +3,8 @@
 //! Whoever asked about a resource is told of its next change, once, and asks again if it wants to know still: a
 //! change costs no more events than there were questions, however many streams are open.
 //!
-//! What a principal says of itself costs nothing: only sessions that the store has are remembered, and a principal
-//! that has too many questions or projects loses its own.
+//! Sessions are remembered when the store has confirmed them, and a principal with too many questions or projects
+//! loses some of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,8 @@ const QUESTIONS_MAX: usize = 65_536;
 /// Projects of a principal that are remembered: more than it has sessions, by default. Before one more, the half
 /// whose sessions end first is forgotten, until their next beats.
 const PROJECTS_OF_PRINCIPAL_MAX: usize = 32_768;
-/// A session that nobody renews is remembered for so many ttls, unless that is too long.
+/// A session that is not renewed is remembered for so many ttls, but no longer than [`REMEMBERED_AFTER_END_MAX`] after its
+/// end.
 const REMEMBERED_TTLS: u32 = 3;
 /// Longest time that a session is remembered after its end.
 const REMEMBERED_AFTER_END_MAX: Duration = Duration::from_secs(3600);
@@ -126,7 +127,6 @@ impl Addressees {
             (Interest::Session(membership), Answer::Announced) => self.join(now, mark, membership),
             (Interest::Sessions(sessions), Answer::Renew(answers)) => {
                 for (at, membership) in sessions {
-                    // Of a session that the store does not have anybody can say anything.
                     if let Some(BeatAnswer::Session { .. }) = answers.get(*at) {
                         self.join(now, mark, membership);
                     }

@@ -18,7 +18,8 @@ pub(super) const LINES_MAX: usize = 16_384;
 const BYTES_MAX: usize = 8 << 20;
 /// The part that is for refusals, which strangers can cause at will: the rest is kept for what succeeded.
 const PART_OF_REFUSALS: usize = 2;
-/// The part that one source may take, who can claim and release as fast as the store answers: the rest is kept for others.
+/// The part that one source may take: a principal can claim and release as fast as the store answers. The rest is kept for
+/// other sources.
 const PART_OF_A_SOURCE: usize = 2;
 /// The pace of lines with sums.
 pub(super) const SUM_EVERY: Duration = Duration::from_secs(10);

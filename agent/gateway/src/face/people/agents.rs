@@ -150,8 +150,7 @@ impl Agents {
         agent.said = now;
     }
 
-    /// An agent has beaten, and was answered; `None` if the store could not. Claims that the store does not have are
-    /// nobody's.
+    /// An agent has beaten; `None` if the store did not answer. Claims that the store does not have are not counted.
     pub(in crate::face) fn beats(
         &self,
         sender: &Sender,
@@ -166,7 +165,7 @@ impl Agents {
             let mut answers = answers.iter();
             beats.retain(|_| answers.next().is_some_and(|answer| answer.gone().is_none()));
         } else {
-            // What is not known yet may not be there.
+            // Without an answer new claims may not exist.
             room = 0;
         }
         let before = agent.claims.len();

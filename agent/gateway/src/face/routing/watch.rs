@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-use crate::access::{Caller, Outdated, Right};
+use crate::access::{Caller, Lapse, Right};
 use crate::delivery::Followed;
 use crate::face::Face;
 use crate::face::budget::{Charge, Visit};
@@ -141,10 +141,10 @@ impl Watching {
     async fn wait(&mut self) -> Result<(), Status> {
         loop {
             let lets_in = self.face.access.still_lets_in(&self.caller);
-            lets_in.map_err(|outdated| match outdated {
-                Outdated::Key(_) => Status::unauthenticated(outdated.to_string()),
+            lets_in.map_err(|lapse| match lapse {
+                Lapse::Key(_) => Status::unauthenticated(lapse.to_string()),
                 // Its reader comes again.
-                Outdated::Bounds => Status::unavailable(outdated.to_string()),
+                Lapse::Bounds => Status::unavailable(lapse.to_string()),
             })?;
             if !self.told.is_begun || !self.told.rest.is_empty() {
                 return Ok(());
