@@ -5,6 +5,7 @@
 
 mod authority;
 mod full;
+mod ports;
 mod postgres;
 mod process;
 mod redis;
@@ -13,11 +14,12 @@ mod watched;
 
 pub use authority::Authority;
 pub use full::{empty, fill};
+pub use ports::free_port;
 pub use postgres::{OpenTransaction, POSTGRES_PORT, Pooler, Postgres, PostgresSetup};
 pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib, runs};
 pub use redis::{
     Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, SENTINEL_SERVICE,
-    Sentinel, free_port,
+    Sentinel,
 };
 pub use until::{DEADLINE, boottime_ns, eventually, until};
 pub use watched::Watched;

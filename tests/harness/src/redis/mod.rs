@@ -9,10 +9,8 @@ mod sentinel;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use redis::{ConnectionAddr, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 use tempfile::TempDir;
@@ -22,15 +20,12 @@ pub use listener::Listener;
 pub use proxy::{Direction, Proxy};
 pub use sentinel::{SENTINEL_SERVICE, Sentinel};
 
-use crate::{DEADLINE, Program, eventually};
+use crate::{DEADLINE, Program, free_port};
 
 /// The server, as the first of its name in PATH. Another Redis, or a Valkey, by that name will do.
 const PROGRAM: &str = "redis-server";
 /// Lines of the server's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 20;
-/// Ports below those from which the kernel takes the ends of outgoing connections.
-const PORT_FIRST: u16 = 20_000;
-const PORT_COUNT: u16 = 12_000;
 
 /// How a server is to be started.
 #[derive(Default)]
@@ -125,18 +120,6 @@ impl RedisSetup {
             .stderr(log);
         Program::start(&mut command)
     }
-}
-
-/// A port that nobody listens on. Another program may take it before it is used, but none that
-/// only connects.
-pub fn free_port() -> u16 {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let own = u16::try_from(std::process::id() % u32::from(PORT_COUNT)).unwrap_or(0);
-    eventually("a free port", || {
-        let offset = TAKEN.fetch_add(1, Ordering::Relaxed);
-        let port = PORT_FIRST + own.wrapping_add(offset) % PORT_COUNT;
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
-    })
 }
 
 /// A running server. Dropping it kills it and removes its directory; a test that panics shows the

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use redis::{FromRedisValue, RedisResult};
 use tempfile::TempDir;
 
-use super::{RedisServer, free_port, show_log};
+use super::{RedisServer, show_log};
 use crate::{Program, until};
 
 /// The name of a master and its replicas to the sentinels.
