@@ -20,7 +20,7 @@ pub use listener::Listener;
 pub use proxy::{Direction, Proxy};
 pub use sentinel::{SENTINEL_SERVICE, Sentinel};
 
-use crate::{DEADLINE, Program, free_port};
+use crate::{DEADLINE, Program, eventually, free_port};
 
 /// The server, as the first of its name in PATH. Another Redis, or a Valkey, by that name will do.
 const PROGRAM: &str = "redis-server";

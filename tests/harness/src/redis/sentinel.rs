@@ -8,7 +8,7 @@ use redis::{FromRedisValue, RedisResult};
 use tempfile::TempDir;
 
 use super::{RedisServer, show_log};
-use crate::{Program, until};
+use crate::{Program, free_port, until};
 
 /// The name of a master and its replicas to the sentinels.
 pub const SENTINEL_SERVICE: &str = "tenure";

@@ -67,7 +67,7 @@ fn check(package: &str) {
         "types of other crates, whose versions programs would have to share: {foreign:#?}"
     );
 
-    let path = Path::new(WORKSPACE).join(format!("tests/tests/sdk_public_api/{package}.txt"));
+    let path = Path::new(WORKSPACE).join(format!("tests/tests/sdk/public_api/{package}.txt"));
     if std::env::var_os("UPDATE_PUBLIC_API").is_some() {
         return fs::write(path, lines.join("\n") + "\n").expect("the tree can be written");
     }
@@ -79,7 +79,7 @@ fn check(package: &str) {
     assert!(
         gone.is_empty() && new.is_empty(),
         "the public API of {package} changed; what is gone breaks programs.\ngone: {gone:#?}\nnew: {new:#?}\nto accept it: \
-         UPDATE_PUBLIC_API=1 cargo test -p tenure-tests --test sdk_public_api",
+         UPDATE_PUBLIC_API=1 cargo test -p tenure-tests --test sdk public_api",
     );
 }
 

@@ -5,7 +5,7 @@ use tenure_tests::harness::{
     Agent, Browser, Campaigner, Client, Gateway, Key, RedisServer, Screen, key, start_agent,
 };
 
-use crate::{has_no_violation, row, stayed_at_home};
+use super::{has_no_violation, row, stayed_at_home};
 
 /// The changes of the feed of one resource, newest first: the word, who, and why.
 fn changes_of(browser: &Browser, resource: &str) -> Vec<[String; 2]> {

@@ -108,7 +108,7 @@ const RIGHTS: &str = "grant usage on schema tenure to least; \
 
 #[test]
 fn the_schema_can_be_applied_by_hand_and_used_with_the_least_rights() {
-    let docs = include_str!("../../docs/postgres.md").replace('\n', " ");
+    let docs = include_str!("../../../../docs/postgres.md").replace('\n', " ");
     for right in RIGHTS.replace("to least", "to tenure_agent").split("; ") {
         assert!(docs.contains(right.trim()), "docs/postgres.md says {right}");
     }

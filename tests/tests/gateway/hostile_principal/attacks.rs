@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
-use crate::link::Link;
+use super::link::Link;
 
 /// Longest name that is let in, bytes.
 const NAME_MAX: usize = 200;

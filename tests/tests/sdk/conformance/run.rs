@@ -18,8 +18,8 @@ use tenure_tests::harness::{
     Agent, DEADLINE, PageFile, RedisServer, boottime_ns, eventually, until,
 };
 
-use crate::script::{Action, Options, Scenario, Step, Want};
-use crate::twins::{Begun, Denied, Guarded, SESSION_GONE, Twin};
+use crate::conformance::script::{Action, Options, Scenario, Step, Want};
+use crate::conformance::twins::{Begun, Denied, Guarded, SESSION_GONE, Twin};
 
 /// The events of a session, and how many of them the steps have been through.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use fork::Fork;
 use tenure_tests::harness::binary;
 
 use super::{Events, Run, ms};
-use crate::script::{Block, Step};
-use crate::twins::Twin;
+use crate::conformance::script::{Block, Step};
+use crate::conformance::twins::Twin;
 
 impl<T: Twin> Run<T> {
     /// Nothing of the SDK runs meanwhile, so that the look at the end is its first one.

@@ -125,7 +125,7 @@ fn the_committed_schemas_are_of_the_agents_document() {
         assert!(
             fs::read_to_string(&path).is_ok_and(|committed| committed == schema),
             "{} is not what openapi.json says: run `UPDATE_SCHEMAS=1 cargo test -p tenure-tests --test \
-             schemas`, and commit it",
+             repository schemas`, and commit it",
             path.display()
         );
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tenure_tests::harness::{Agent, Browser, Campaigner, Client, Gateway, RedisServer, Screen};
 
-use crate::{has_no_violation, row};
+use super::{has_no_violation, row};
 
 /// Largest picture that is worth its place in the repository, bytes.
 const BYTES_MAX: u64 = 200_000;

@@ -10,7 +10,7 @@ use tenure_host::clock;
 use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
-use crate::link::Link;
+use super::link::Link;
 
 /// Between two pairs of a claim and its release.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -78,7 +78,7 @@ fn a_grant_whose_caller_has_gone_goes_to_the_next() {
     race(200);
 }
 
-/// `cargo test -p tenure-tests --test gone_callers -- --ignored`
+/// `cargo test -p tenure-tests --test agent gone_callers -- --ignored`
 #[test]
 #[ignore = "takes long; the same as above, ten times as often"]
 fn a_grant_whose_caller_has_gone_goes_to_the_next_two_thousand_times() {

@@ -9,7 +9,7 @@ use tenure_tests::harness::{
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::{has_no_violation, names, row, stayed_at_home};
+use super::{has_no_violation, names, row, stayed_at_home};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -1,0 +1,9 @@
+//! The command `tenure`.
+
+mod away;
+mod exit_codes;
+mod habits;
+mod life;
+mod run;
+mod status_screen;
+mod wrong_usage;

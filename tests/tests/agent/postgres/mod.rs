@@ -1,0 +1,7 @@
+//! Agents on Postgres.
+
+mod agents;
+mod doctor;
+mod faults;
+mod path;
+mod seed;

@@ -1,0 +1,14 @@
+//! Agents on Redis.
+
+mod agents;
+mod doctor;
+mod faults;
+mod harness;
+mod leader;
+mod package;
+mod refusals;
+mod rest;
+mod sentinel;
+mod servers;
+mod sessions;
+mod storm;

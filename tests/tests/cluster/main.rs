@@ -1,0 +1,6 @@
+//! Gateways that keep everything themselves, as a cluster.
+
+mod full;
+mod histories;
+mod nodes;
+mod strangers;

@@ -1,0 +1,14 @@
+//! The control plane of RFC-049.
+
+mod cancelled;
+mod cluster;
+mod examples;
+mod floods;
+mod hostile;
+mod keys;
+mod load;
+mod processes;
+mod proxy_networks;
+mod proxy_routes;
+mod proxy_stops;
+mod runners;
