@@ -98,7 +98,8 @@ impl Shared {
             Some(H2) => Version::Two,
             _ => Version::One,
         };
-        self.http(stream, peer, seat, version).await;
+        // Boxed, so that connections without TLS need no room for it.
+        Box::pin(self.http(stream, peer, seat, version)).await;
     }
 
     async fn http<S>(self, stream: S, peer: Peer, seat: Arc<Seat>, version: Version)

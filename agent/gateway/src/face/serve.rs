@@ -35,7 +35,8 @@ pub async fn serve(listener: TcpListener, face: Arc<Face>, hosts: Hosts, limits:
             let seat = Arc::new(seat);
             let end = seat.end.clone();
             // Ends it in the middle of agreeing on TLS, too.
-            let _ = end.run_until_cancelled(shared.serve(stream, peer, seat)).await;
+            // Boxed, since it is large, and would be in the task several times.
+            let _ = end.run_until_cancelled(Box::pin(shared.serve(stream, peer, seat))).await;
         });
         while connections.try_join_next().is_some() {}
     }
