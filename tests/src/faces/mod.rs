@@ -9,6 +9,7 @@ mod aftermath;
 mod agent;
 mod call;
 mod commands;
+pub mod document;
 mod json;
 mod lane;
 mod mailboxes;

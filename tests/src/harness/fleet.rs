@@ -78,9 +78,10 @@ pub fn nothing_is_left(redis: &RedisServer) {
                 || key.contains("tenure:histor") && goes_within(HISTORY_MS);
             !own && !mark
         });
-        let now: Vec<String> = left.into_keys().collect();
+        let now: Vec<_> = left.keys().cloned().collect();
         if now != last && !now.is_empty() {
-            eprintln!("left in Redis: {now:?}");
+            let ends: Vec<_> = left.values().map(|entry| entry.expires_in_ms).collect();
+            eprintln!("left in Redis: {now:?}, for so many ms: {ends:?}");
         }
         last = now;
         last.is_empty()

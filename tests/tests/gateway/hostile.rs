@@ -86,6 +86,11 @@ fn a_request_that_two_servers_could_read_in_two_ways_ends_its_connection() {
             "400",
         ),
         (
+            "chunked is not alone",
+            format!("{head}Transfer-Encoding: identity, chunked\r\n\r\n{chunked}{second}"),
+            "422",
+        ),
+        (
             "another encoding",
             format!("{head}Transfer-Encoding: xchunked\r\n\r\n{chunked}{second}"),
             "400",

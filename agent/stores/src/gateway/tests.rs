@@ -333,6 +333,15 @@ fn a_status_says_whether_a_call_took_effect() {
             assert!(matches!(meant, Err(Failure::Unknown(_))), "{status}: {meant:?}");
         }
     }
+    for (token, is_taken) in
+        [("0", false), ("1763450000000000", true), ("18446744073709551615", false)]
+    {
+        let body = format!(r#"{{"beats":[{{"Held":{{"token":{token},"limit":null}}}}]}}"#);
+        let answered = Answered { body: body.into(), ..answered(200, "") };
+        let meant = understand(Operation::Renew, &renew, &answered);
+        assert_eq!(meant.is_ok(), is_taken, "{token}: {meant:?}");
+        assert!(is_taken || matches!(meant, Err(Failure::Unknown(_))), "{token}: {meant:?}");
+    }
     let gone = understand(Operation::Renew, &renew, &answered(410, ""));
     assert_eq!(gone.unwrap(), Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Unknown)]));
 }

@@ -8,7 +8,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::json;
 use tempfile::TempDir;
-use tenure_tests::harness::{Client, Fleet, Pending, Python, RedisServer, boottime_ns, until};
+use tenure_tests::harness::{
+    Campaigner, Client, Fleet, Pending, Python, RedisServer, boottime_ns, until,
+};
 
 /// Set to let the storm last longer, s.
 const LASTS: &str = "TENURE_STORM_SECONDS";
@@ -310,6 +312,15 @@ fn programs_of_every_sort_and_agents_are_killed_at_random() {
     until("sessions of killed backends to be gone", || {
         storm.fleet.agents[0].http().standing("master", "p").sessions.is_empty()
     });
+    // Whoever takes a permit takes out those of killed programs that are over.
+    let mut last = Campaigner::start(&storm.fleet.agents[0], "last");
+    until("permits of killed programs to be over", || {
+        let own = last.acquire("semaphore", "gpu", &json!({"limit": LIMIT})).hold;
+        let holding = storm.fleet.agents[0].http().standing("semaphore", "gpu").holding;
+        last.release(own);
+        holding == 1
+    });
+    drop(last);
     storm.fleet.is_left_empty();
 }
 

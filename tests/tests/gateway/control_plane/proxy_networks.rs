@@ -82,6 +82,25 @@ fn a_gateway_on_loopback_connects_neither_to_itself_nor_to_link_local_addresses(
 }
 
 #[test]
+fn registering_takes_a_right_and_so_many_are_registered_by_a_principal() {
+    let keys =
+        [Key::new("laptop"), Key::within("router", &["--right", "proxy", "--proxies-max", "2"])];
+    let gateway = Gateway::start_with("embedded:", &keys.each_ref());
+    let refused = |key, id| try_register(&gateway, Some(key), id, "127.0.0.1:1").expect_err(id);
+    let without = refused(&keys[0], "of-laptop");
+    assert_eq!(without.code(), Code::PermissionDenied, "{without}");
+    assert!(without.message().contains("the right \"proxy\""), "{without}");
+    for id in ["first", "second", "first"] {
+        try_register(&gateway, Some(&keys[1]), id, "127.0.0.1:1").unwrap();
+    }
+    let third = refused(&keys[1], "third");
+    assert_eq!(third.code(), Code::ResourceExhausted, "{third}");
+    assert!(third.message().contains("proxies_max"), "{third}");
+    assert!(proxies(&gateway, Some(&keys[0])).is_empty(), "those of others are not shown");
+    assert_eq!(proxies(&gateway, Some(&keys[1])).len(), 2);
+}
+
+#[test]
 fn networks_that_are_named_are_those_alone_and_the_administrator_has_others() {
     let proxy = FakeProxy::start("of-the-file", Duration::ZERO);
     let dir = tempfile::tempdir().unwrap();
