@@ -26,7 +26,8 @@ fn routes(gateway: &Gateway, key: &Key) -> Vec<Value> {
 fn calls_that_are_given_up_leave_nothing_that_nobody_owns(upstream: &str) {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("gateway.toml");
-    let times = "[mailbox]\nttl = \"4s\"\nheartbeat_interval = \"1s\"\ngrace_period = \"2s\"\n";
+    // Long enough for all leases of a key to be there at once, on a busy machine too.
+    let times = "[mailbox]\nttl = \"12s\"\nheartbeat_interval = \"3s\"\ngrace_period = \"4s\"\n";
     std::fs::write(&file, times).unwrap();
     let most = (BATCHES * CALLS).to_string();
     let key = Key::within("storm", &["--holds-max", &most]);
