@@ -36,6 +36,11 @@ pub(crate) fn rows(request: &Request) -> usize {
     rows.min(WHOLE_ROWS)
 }
 
+/// True if the answer may have many rows.
+pub(crate) fn is_large(request: &Request) -> bool {
+    rows(request) > SMALL_ROWS
+}
+
 /// The large reads of all principals.
 #[derive(Debug)]
 pub struct LargeReads {
@@ -54,11 +59,10 @@ impl LargeReads {
     /// Waits until a request may be carried out, in the order in which those of its principal came; `None` if it is no
     /// large read.
     pub async fn begin(&self, mark: Mark, request: &Request) -> Option<LargeRead> {
-        let rows = rows(request);
-        if rows <= SMALL_ROWS {
+        if !is_large(request) {
             return None;
         }
-        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        let rows = u32::try_from(rows(request)).unwrap_or(u32::MAX);
         // Neither is ever closed. One that waits for its own principal's takes no part of all.
         let own = self.of(mark).acquire_many_owned(rows).await.ok();
         let all = Arc::clone(&self.all).acquire_many_owned(rows).await.ok();

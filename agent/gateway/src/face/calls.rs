@@ -20,7 +20,7 @@ use super::budget::{self, NotRead};
 use super::people::Sender;
 use super::presence;
 use super::refused::Refused;
-use crate::access::Caller;
+use crate::access::{Caller, is_large};
 use crate::store::Seen;
 use crate::trail::By;
 
@@ -85,12 +85,19 @@ async fn carry_out(
     {
         return Err(presence::too_many());
     }
+    let is_large = is_large(&request);
     let answer = face.carry_out_for_agent(caller, request).await;
     if let Some((came, beats)) = beats {
         face.people.agents.beats(&sender, came, beats, answer.as_ref().ok());
     }
-    let answer = answer_body(answer?);
-    Ok(json_bytes(answer.map_err(|error| invalid(&error))?.into()))
+    let answer = answer?;
+    // Milliseconds of work, during which a thread of the face would serve nobody.
+    let body = match is_large {
+        true => tokio::task::spawn_blocking(move || answer_body(answer)).await,
+        false => Ok(answer_body(answer)),
+    };
+    let body = body.map_err(|_| Refused::new(Code::UpstreamUnavailable, "the gateway ends"))?;
+    Ok(json_bytes(body.map_err(|error| invalid(&error))?.into()))
 }
 
 /// The whole body of a request.

@@ -1,7 +1,7 @@
 //! What one principal with a good key can do to a gateway: each attack goes on, as fast as it is answered, until it is told to stop.
 
 use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -83,13 +83,13 @@ impl Drop for Attacks {
     }
 }
 
-/// Has this thread run when no other wants to: a real attacker has a processor of its own, and here it would take that of
-/// the gateway and of everybody else.
+/// Has this thread run only when no other wants to: a real attacker has a processor of its own, and here it would take that
+/// of the gateway and of everybody else.
 fn yield_to_others() {
     let thread = gettid().to_string();
-    let status =
-        Command::new("renice").args(["-n", "19", "-p", &thread]).stdout(Stdio::null()).status();
-    assert!(status.is_ok_and(|status| status.success()), "renice is installed, and may take away");
+    let mut chrt = Command::new("chrt");
+    let status = chrt.args(["--idle", "--pid", "0", &thread]).status();
+    assert!(status.is_ok_and(|status| status.success()), "chrt is of util-linux");
 }
 
 struct Attacker {
