@@ -58,7 +58,7 @@ impl Compose {
     pub fn empty() -> Option<Compose> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let containers = Containers::of_gateway()?;
+        let containers = Containers::of_compose()?;
         if !containers.attempt(&["image", "exists", REDIS_IMAGE]).status.success() {
             make_redis_image(&containers);
         }

@@ -70,6 +70,13 @@ impl Containers {
         share(&SHARED, || Containers::build(GATEWAY_IMAGE, &["--gateway"], Some(apart())))
     }
 
+    /// The same in a store that has nothing else: everything in it is a composition's.
+    #[track_caller]
+    pub fn of_compose() -> Option<Arc<Containers>> {
+        static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
+        share(&SHARED, || Containers::build(GATEWAY_IMAGE, &["--gateway"], Some(apart())))
+    }
+
     fn build(image: &'static str, options: &[&str], apart: Option<Program>) -> Containers {
         let target = binary("tenured").ancestors().nth(2).expect("below the target").to_owned();
         let prefix = "containers-";
