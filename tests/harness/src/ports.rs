@@ -13,7 +13,7 @@ use crate::eventually;
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port that nobody listens on. No other test gets it while this process runs.
+/// A port on which no program listens. The port is locked: no other test gets it while this process runs.
 pub fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     // Locks of ports, which end with the process.

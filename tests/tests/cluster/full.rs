@@ -75,7 +75,7 @@ impl Nodes {
                     for words in ["the cluster holds", "of 2097152 bytes", "cluster.bytes_max"] {
                         assert!(answer.contains(words), "{answer}");
                     }
-                    // What is guessed of bytes may be too high: then they are counted, and there is room again.
+                    // The estimate of bytes may be too high: the cluster then counts them, and has room again.
                     return self.gateways[0].log().contains("of 2097152 bytes");
                 }
                 assert!(answer.contains("Held") && held < 10_000, "{answer}");

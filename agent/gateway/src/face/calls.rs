@@ -91,7 +91,7 @@ async fn carry_out(
         face.people.agents.beats(&sender, came, beats, answer.as_ref().ok());
     }
     let answer = answer?;
-    // Milliseconds of work, during which a thread of the face would serve nobody.
+    // Writing a large answer takes milliseconds, and would stop the other calls of this thread.
     let body = match is_large {
         true => tokio::task::spawn_blocking(move || answer_body(answer)).await,
         false => Ok(answer_body(answer)),

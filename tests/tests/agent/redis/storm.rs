@@ -312,7 +312,7 @@ fn programs_of_every_sort_and_agents_are_killed_at_random() {
     until("sessions of killed backends to be gone", || {
         storm.fleet.agents[0].http().standing("master", "p").sessions.is_empty()
     });
-    // Whoever takes a permit takes out those of killed programs that are over.
+    // A claim of a permit takes out the permits of killed programs that have expired.
     let mut last = Campaigner::start(&storm.fleet.agents[0], "last");
     until("permits of killed programs to be over", || {
         let own = last.acquire("semaphore", "gpu", &json!({"limit": LIMIT})).hold;
