@@ -135,9 +135,11 @@ const SESSIONS: usize = 4000;
 const TOGETHER: usize = 20;
 /// Reads of all of them at a time.
 const READS: usize = 150;
+/// So many of them are answered before the test ends: the others wait for their rows to be due.
+const ANSWERED: usize = 20;
 
 #[test]
-fn large_reads_are_made_few_at_a_time_and_each_is_whole() {
+fn large_reads_are_made_few_at_a_time_paced_and_each_is_whole() {
     let [greedy, other] = ["greedy", "other"].map(Key::new);
     let (gateway, _dir) = gateway(&[&greedy, &other], "");
     let headers = format!("{}Content-Type: application/json\r\n", greedy.header());
@@ -186,7 +188,7 @@ fn large_reads_are_made_few_at_a_time_and_each_is_whole() {
         is_answered(&gateway, &other);
         most = most.max(rss_kib(gateway.pid()));
         begun = streams.iter().filter_map(status).collect();
-        begun.len() == READS
+        begun.len() >= ANSWERED
     });
     assert!(begun.iter().all(|status| matches!(status.as_str(), "200" | "429")), "{begun:?}");
     assert!(most < before + (96 << 10), "{before} KiB, then {most}");

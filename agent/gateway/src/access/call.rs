@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::account::CallUnderWay;
-use super::reads::LargeRead;
+use super::reads::Turn;
 
 /// A call. It counts among those of its principal until this is dropped: once it is answered, and the store has answered
 /// what was asked for it, even if its caller has given it up before.
@@ -11,7 +11,7 @@ use super::reads::LargeRead;
 pub struct Call {
     _under_way: CallUnderWay,
     /// That of its large reads: its answer is being made from what was read.
-    turn: OnceLock<Arc<LargeRead>>,
+    turn: OnceLock<Arc<Turn>>,
 }
 
 impl Call {
@@ -20,7 +20,7 @@ impl Call {
     }
 
     /// Keeps the turn of a large read until the call is over.
-    pub fn keep(&self, turn: Arc<LargeRead>) {
+    pub fn keep(&self, turn: Arc<Turn>) {
         // One that it has already serves for all of its reads.
         let _ = self.turn.set(turn);
     }

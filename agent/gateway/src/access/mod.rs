@@ -42,7 +42,7 @@ pub use self::fact::{Event, Fact};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
 pub(crate) use self::neighbourhood::neighbourhood;
 pub use self::quotas::{Allowance, Quota, Quotas};
-pub use self::reads::{LargeRead, LargeReads};
+pub use self::reads::{Reads, Turn};
 pub(crate) use self::reads::{is_large, rows};
 pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};

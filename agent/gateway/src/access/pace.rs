@@ -1,4 +1,4 @@
-//! A bound on requests per second, by the virtual scheduling algorithm (ITU-T I.371, annex A): one
+//! Bounds on requests and on rows per second, by the virtual scheduling algorithm (ITU-T I.371, annex A): one
 //! instant is all that is kept.
 
 use std::time::Duration;
@@ -31,6 +31,41 @@ impl Pace {
     }
 }
 
+/// Rows of answers that a principal reads in a second, in the long run.
+const ROWS_PER_SECOND: u32 = 5_000;
+/// Rows that it reads at once, when it has read none before.
+const ROWS_BURST: u32 = 25_000;
+/// Most rows beyond these that it waits for. An answer may have any number of rows.
+const ROWS_LATE_MAX: u32 = 2 * ROWS_PER_SECOND;
+
+/// When the rows that a principal has read are paid for, if it keeps to its rate.
+#[derive(Debug, Default)]
+pub(super) struct RowPace(Option<Boottime>);
+
+impl RowPace {
+    /// How long to wait before the next read.
+    pub(super) fn wait(&self, now: Boottime) -> Duration {
+        let ahead = self.0.map_or(Duration::ZERO, |due| due.since(now));
+        ahead.saturating_sub(time_of(ROWS_BURST))
+    }
+
+    /// Counts the rows of an answer.
+    pub(super) fn add(&mut self, now: Boottime, rows: usize) {
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        let due = self.0.map_or(now, |due| due.max(now)) + time_of(rows);
+        self.0 = Some(due.min(now + time_of(ROWS_BURST + ROWS_LATE_MAX)));
+    }
+
+    /// True if nothing would be different without it.
+    pub(super) fn is_over(&self, now: Boottime) -> bool {
+        self.0.is_none_or(|due| due <= now)
+    }
+}
+
+fn time_of(rows: u32) -> Duration {
+    Duration::from_secs(1) / ROWS_PER_SECOND * rows
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +88,23 @@ mod tests {
             }
         }
         assert_eq!(Pace::default().take(NOW, 0), Err(BURST));
+    }
+
+    #[test]
+    fn so_many_rows_are_read_at_once_and_then_so_many_in_a_second() {
+        let mut pace = RowPace::default();
+        pace.add(NOW, ROWS_BURST as usize);
+        assert!(pace.wait(NOW).is_zero() && !pace.is_over(NOW));
+        let (mut now, mut rows) = (NOW, 0);
+        while now < NOW + Duration::from_secs(60) {
+            now = now + pace.wait(now);
+            pace.add(now, 1024);
+            rows += 1024;
+        }
+        assert!((60 * ROWS_PER_SECOND..61 * ROWS_PER_SECOND).contains(&rows), "{rows}");
+        pace.add(now, usize::MAX);
+        let wait = pace.wait(now);
+        assert_eq!(wait, time_of(ROWS_LATE_MAX), "no answer costs more");
+        assert!(pace.is_over(now + wait + time_of(ROWS_BURST)));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::bounds::{Denied, KeyBounds};
-use super::reads::LargeReads;
+use super::reads::Reads;
 
 /// The defaults for each principal.
 #[derive(Debug, Clone, Copy)]
@@ -72,13 +72,13 @@ impl Quota {
     }
 }
 
-/// The quotas of principals, the bytes that all of them keep, and their large reads.
+/// The quotas of principals, the bytes that all of them keep, and their reads.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     defaults: Quotas,
     kept_max: usize,
     kept: Arc<AtomicUsize>,
-    pub reads: Arc<LargeReads>,
+    pub reads: Arc<Reads>,
 }
 
 impl Allowance {

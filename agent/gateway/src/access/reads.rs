@@ -1,16 +1,22 @@
-//! Large reads: how many of them are under way at a time.
+//! What principals read: how many large reads are under way at a time, and how many rows come in a second.
 //!
 //! The budgets of bytes count an answer when it is complete. Answers that are being made are bounded here: a large read waits
-//! for its turn before the store is asked. No answer is cut.
+//! for its turn before the store is asked, and until the rows that its principal has read before are due. Otherwise one that
+//! lists all it has again and again would have most of the store's time, and of the processors'. No answer is cut.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tenure_core::model::{RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX};
+use tenure_core::model::{Answer, RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX};
+use tenure_host::clock;
 use tenure_stores::gateway::scope::Mark;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 
-/// Reads of no more rows wait for nothing: the holders, the waiters and the sessions of one resource.
+use super::pace::RowPace;
+
+/// Reads of no more rows wait for no turn: the holders, the waiters and the sessions of one resource.
 const SMALL_ROWS: usize = 3 * STANDING_LISTED_MAX;
 /// The weight of a read of all rows, whose number is not known before the store has answered.
 const WHOLE_ROWS: usize = 2 * RESOURCES_LISTED_MAX;
@@ -20,6 +26,9 @@ const ROWS_PER_PRINCIPAL_MAX: usize = 2 * WHOLE_ROWS;
 const ROWS_MAX: usize = 4 * ROWS_PER_PRINCIPAL_MAX;
 /// Principals are looked through when there are so many: those without a large read are forgotten.
 const FORGET_ABOVE: usize = 1024;
+
+/// Answers of no more rows are not counted.
+const FEW_ROWS: usize = 16;
 
 /// The weight of a request: the most rows that its answer may have. A request that reads nothing weighs 1.
 pub(crate) fn rows(request: &Request) -> usize {
@@ -36,61 +45,134 @@ pub(crate) fn rows(request: &Request) -> usize {
     rows.min(WHOLE_ROWS)
 }
 
+/// True if the answer may have more than a few rows.
+fn is_read(request: &Request) -> bool {
+    rows(request) > FEW_ROWS || matches!(request, Request::History(_))
+}
+
+fn rows_of(answer: &Answer) -> usize {
+    match answer {
+        Answer::Standing(it) => it.holders.len() + it.waiters.len() + it.sessions.len(),
+        Answer::Members(members) => members.as_ref().map_or(0, |it| it.sessions.len()),
+        Answer::Routes(it) => it.routes.len(),
+        Answer::Resources { resources, .. } => resources.len(),
+        Answer::History(entries) => entries.len(),
+        _ => 0,
+    }
+}
+
 /// True if the answer may have many rows.
 pub(crate) fn is_large(request: &Request) -> bool {
     rows(request) > SMALL_ROWS
 }
 
-/// The large reads of all principals.
+/// The reads of all principals.
 #[derive(Debug)]
-pub struct LargeReads {
+pub struct Reads {
     all: Arc<Semaphore>,
-    own: Mutex<HashMap<Mark, Arc<Semaphore>>>,
+    own: Mutex<HashMap<Mark, Arc<Own>>>,
 }
 
-/// A large read, until it is dropped.
+/// Those of one principal.
 #[derive(Debug)]
-pub struct LargeRead {
+struct Own {
+    turns: Arc<Semaphore>,
+    pace: Mutex<RowPace>,
+}
+
+/// The turn of a large read, until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
     _own: Option<OwnedSemaphorePermit>,
     _all: Option<OwnedSemaphorePermit>,
 }
 
-impl LargeReads {
-    /// Waits until a request may be carried out, in the order in which those of its principal came; `None` if it is no
-    /// large read.
-    pub async fn begin(&self, mark: Mark, request: &Request) -> Option<LargeRead> {
-        if !is_large(request) {
+/// A read that may be carried out, and whose rows are to be counted.
+#[derive(Debug)]
+pub struct Read {
+    own: Arc<Own>,
+    /// Of a large one.
+    pub turn: Option<Arc<Turn>>,
+}
+
+impl Reads {
+    /// Waits until a request may be carried out: until the rows that its principal has read are due, and a large read for
+    /// its turn, unless its call has one. Reads of a principal go on in the order in which they came. `None` if it is no read.
+    pub async fn begin(&self, mark: Mark, request: &Request, has_turn: bool) -> Option<Read> {
+        if !is_read(request) {
             return None;
+        }
+        let own = self.of(mark);
+        // Beyond its pace a principal has no small reads: else any number of them would go on as soon as one may.
+        let needs_turn = is_large(request) || !own.wait().is_zero();
+        if !needs_turn || has_turn {
+            own.keep_pace().await;
+            return Some(Read { own, turn: None });
         }
         let rows = u32::try_from(rows(request)).unwrap_or(u32::MAX);
         // Neither is ever closed. One that waits for its own principal's takes no part of all.
-        let own = self.of(mark).acquire_many_owned(rows).await.ok();
-        let all = Arc::clone(&self.all).acquire_many_owned(rows).await.ok();
-        Some(LargeRead { _own: own, _all: all })
+        let of_own = Arc::clone(&own.turns).acquire_many_owned(rows).await.ok();
+        own.keep_pace().await;
+        let of_all = Arc::clone(&self.all).acquire_many_owned(rows).await.ok();
+        Some(Read { own, turn: Some(Arc::new(Turn { _own: of_own, _all: of_all })) })
     }
 
-    fn of(&self, mark: Mark) -> Arc<Semaphore> {
+    fn of(&self, mark: Mark) -> Arc<Own> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if own.len() >= FORGET_ABOVE {
-            // Each read that waits or is under way has the semaphore, too.
-            own.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+            // Each read that waits or is under way has it, too.
+            own.retain(|_, own| Arc::strong_count(own) > 1 || !own.pace().is_over(clock::now()));
         }
-        let new = || Arc::new(Semaphore::new(ROWS_PER_PRINCIPAL_MAX));
-        Arc::clone(own.entry(mark).or_insert_with(new))
+        Arc::clone(own.entry(mark).or_default())
     }
 }
 
-impl Default for LargeReads {
-    fn default() -> LargeReads {
-        LargeReads { all: Arc::new(Semaphore::new(ROWS_MAX)), own: Mutex::default() }
+impl Read {
+    /// Counts the rows of its answer. Few rows cost no more than any other call.
+    pub fn count(&self, answer: &Answer) {
+        let rows = rows_of(answer);
+        if rows > FEW_ROWS {
+            self.own.pace().add(clock::now(), rows);
+        }
+    }
+}
+
+impl Own {
+    #[expect(clippy::disallowed_methods, reason = "a machine that sleeps reads nothing meanwhile")]
+    async fn keep_pace(&self) {
+        let wait = self.wait();
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        self.pace().wait(clock::now())
+    }
+
+    fn pace(&self) -> MutexGuard<'_, RowPace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Own {
+    fn default() -> Own {
+        Own { turns: Arc::new(Semaphore::new(ROWS_PER_PRINCIPAL_MAX)), pace: Mutex::default() }
+    }
+}
+
+impl Default for Reads {
+    fn default() -> Reads {
+        Reads { all: Arc::new(Semaphore::new(ROWS_MAX)), own: Mutex::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tenure_core::model::{Page, Resource, Within};
+    use tenure_core::model::{ClaimId, Page, Resource, Within};
     use tenure_wire::Kind;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -105,16 +187,16 @@ mod tests {
 
     #[test]
     fn few_large_reads_of_a_principal_are_under_way_and_those_of_others_go_on() {
-        let (reads, greedy) = (LargeReads::default(), Mark::of("greedy"));
+        let (reads, greedy) = (Reads::default(), Mark::of("greedy"));
         let (whole, holders) = (members(None), Request::Holders(resource()));
         let inspect = Request::Inspect(resource());
         let page = members(Some(Page { after: None, limit: 1024 }));
-        let begin = |mark, request| reads.begin(mark, request).now_or_never();
+        let begin = |mark, request| reads.begin(mark, request, false).now_or_never();
         let mut held: Vec<_> = (0..2).map(|_| begin(greedy, &whole).unwrap()).collect();
         assert!(held.iter().all(Option::is_some));
         assert!(begin(greedy, &whole).is_none(), "one more waits");
         assert!(begin(greedy, &holders).is_none());
-        assert!(begin(greedy, &inspect).unwrap().is_none(), "small ones do not");
+        assert!(begin(greedy, &inspect).unwrap().unwrap().turn.is_none(), "small ones do not");
         let other = begin(Mark::of("other"), &whole);
         assert!(other.is_some());
         held.pop();
@@ -122,10 +204,32 @@ mod tests {
         assert_eq!(pages.iter().filter(|page| page.is_some()).count(), 2);
     }
 
+    #[tokio::test]
+    async fn one_that_has_read_many_rows_waits_until_they_are_due_and_others_do_not() {
+        let (reads, greedy) = (Reads::default(), Mark::of("greedy"));
+        let (whole, inspect) = (members(None), Request::Inspect(resource()));
+        let begin = |mark, request| reads.begin(mark, request, false).now_or_never();
+        let resources = vec![resource(); 10_000];
+        let many = Answer::Resources { resources, next: None };
+        let read = begin(greedy, &whole).unwrap().unwrap();
+        (0..4).for_each(|_| read.count(&many));
+        drop(read);
+        assert!(begin(greedy, &whole).is_none());
+        assert!(begin(greedy, &inspect).is_none(), "nor any small ones");
+        let claim = Request::Release { claim: ClaimId(Uuid::nil()), resource: resource() };
+        assert!(begin(greedy, &claim).unwrap().is_none(), "what is no read goes on");
+        assert!(begin(Mark::of("other"), &whole).unwrap().is_some());
+        let read = reads.begin(greedy, &whole, false).await.unwrap();
+        assert!(read.turn.is_some());
+        for number in 0..2 * FORGET_ABOVE {
+            begin(Mark::of(&number.to_string()), &whole);
+        }
+    }
+
     #[test]
     fn all_principals_have_a_bound_and_leave_nothing_behind() {
-        let (reads, whole) = (LargeReads::default(), members(None));
-        let begin = |number: usize| reads.begin(Mark::of(&number.to_string()), &whole);
+        let (reads, whole) = (Reads::default(), members(None));
+        let begin = |number: usize| reads.begin(Mark::of(&number.to_string()), &whole, false);
         let held: Vec<_> = (0..20).filter_map(|number| begin(number).now_or_never()).collect();
         assert_eq!(held.len(), ROWS_MAX / WHOLE_ROWS);
         drop(held);

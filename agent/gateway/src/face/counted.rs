@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tenure_core::model::{Answer, Failure, Request};
 
-use crate::access::{Caller, LargeReads};
+use crate::access::{Caller, Reads};
 use crate::store::{Store, Then};
 
-/// Asks the store; a large read when its turn has come.
+/// Asks the store; a read when its turn has come.
 ///
 /// The call counts until the store has answered, even if its caller has given it up: otherwise a principal could have any
 /// number of requests in the store's line.
@@ -17,7 +17,7 @@ use crate::store::{Store, Then};
 /// As [`Store::ask`].
 pub(super) async fn ask(
     store: &Store,
-    reads: &LargeReads,
+    reads: &Reads,
     caller: &Caller,
     request: Request,
     then: Option<Then>,
@@ -26,15 +26,20 @@ pub(super) async fn ask(
     let call = caller.call();
     // A second turn in one call could wait for a call that waits for this one.
     let has_turn = call.as_ref().is_some_and(|call| call.has_turn());
-    let turn = if has_turn { None } else { reads.begin(mark, &request).await.map(Arc::new) };
-    if let (Some(call), Some(turn)) = (&call, &turn) {
+    let read = reads.begin(mark, &request, has_turn).await;
+    if let (Some(call), Some(turn)) = (&call, read.as_ref().and_then(|read| read.turn.as_ref())) {
         call.keep(Arc::clone(turn));
     }
+    // Callers that show nothing are one principal: one of them would have all others wait.
+    let is_paced = !caller.is_anybody();
     let answered = Box::new(move |result: &_| {
+        if let (true, Some(read), Ok(answer)) = (is_paced, &read, result) {
+            read.count(answer);
+        }
         if let Some(then) = then {
             then(result);
         }
-        drop((call, turn));
+        drop((call, read));
     });
     store.ask_then(mark, request, answered).await
 }
@@ -97,10 +102,10 @@ mod tests {
         for _ in 0..4 {
             ask(&store, &allowance.reads, &caller, holders(), None).await.unwrap();
         }
-        let second = allowance.reads.begin(mark, &holders()).now_or_never();
+        let second = allowance.reads.begin(mark, &holders(), false).now_or_never();
         assert!(second.is_some(), "there is one more turn");
-        assert!(allowance.reads.begin(mark, &holders()).now_or_never().is_none());
+        assert!(allowance.reads.begin(mark, &holders(), false).now_or_never().is_none());
         drop(call);
-        assert!(allowance.reads.begin(mark, &holders()).now_or_never().is_some());
+        assert!(allowance.reads.begin(mark, &holders(), false).now_or_never().is_some());
     }
 }

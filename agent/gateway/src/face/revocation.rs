@@ -57,8 +57,11 @@ impl Face {
     ) -> Result<Vec<u64>, Refused> {
         let request = Request::Holders(resource.clone());
         let reads = &self.budgets.allowance.reads;
-        let _turn = reads.begin(caller.principal.mark, &request).await;
+        let read = reads.begin(caller.principal.mark, &request, false).await;
         let answer = self.store.look(request).await?;
+        if let Some(read) = &read {
+            read.count(&answer);
+        }
         let Answer::Standing(UpstreamStanding { holders, .. }) = answer else {
             return Ok(Vec::new());
         };
