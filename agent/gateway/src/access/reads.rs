@@ -24,9 +24,9 @@ const WHOLE_ROWS: usize = 2 * RESOURCES_LISTED_MAX;
 const ROWS_PER_PRINCIPAL_MAX: usize = 2 * WHOLE_ROWS;
 /// The same of all principals.
 const ROWS_MAX: usize = 4 * ROWS_PER_PRINCIPAL_MAX;
-/// Principals are looked through when there are so many: those without a large read are forgotten.
+/// Principals are looked through when there are so many, and then when there are twice as many as were left: those without
+/// a read that is under way, or whose rows are not due, are forgotten.
 const FORGET_ABOVE: usize = 1024;
-
 /// Answers of no more rows are not counted.
 const FEW_ROWS: usize = 16;
 
@@ -70,7 +70,14 @@ pub(crate) fn is_large(request: &Request) -> bool {
 #[derive(Debug)]
 pub struct Reads {
     all: Arc<Semaphore>,
-    own: Mutex<HashMap<Mark, Arc<Own>>>,
+    own: Mutex<Table>,
+}
+
+/// Those of each principal.
+#[derive(Debug)]
+struct Table {
+    of: HashMap<Mark, Arc<Own>>,
+    forget_at: usize,
 }
 
 /// Those of one principal.
@@ -118,12 +125,14 @@ impl Reads {
     }
 
     fn of(&self, mark: Mark) -> Arc<Own> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.len() >= FORGET_ABOVE {
-            // Each read that waits or is under way has it, too.
-            own.retain(|_, own| Arc::strong_count(own) > 1 || !own.pace().is_over(clock::now()));
+        let mut table = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.of.len() >= table.forget_at {
+            let now = clock::now();
+            // Each read that waits or is under way has a reference, too.
+            table.of.retain(|_, own| Arc::strong_count(own) > 1 || !own.pace().is_over(now));
+            table.forget_at = FORGET_ABOVE.max(2 * table.of.len());
         }
-        Arc::clone(own.entry(mark).or_default())
+        Arc::clone(table.of.entry(mark).or_default())
     }
 }
 
@@ -163,7 +172,8 @@ impl Default for Own {
 
 impl Default for Reads {
     fn default() -> Reads {
-        Reads { all: Arc::new(Semaphore::new(ROWS_MAX)), own: Mutex::default() }
+        let own = Mutex::new(Table { of: HashMap::new(), forget_at: FORGET_ABOVE });
+        Reads { all: Arc::new(Semaphore::new(ROWS_MAX)), own }
     }
 }
 
@@ -221,9 +231,12 @@ mod tests {
         assert!(begin(Mark::of("other"), &whole).unwrap().is_some());
         let read = reads.begin(greedy, &whole, false).await.unwrap();
         assert!(read.turn.is_some());
+        read.count(&many);
+        drop(read);
         for number in 0..2 * FORGET_ABOVE {
             begin(Mark::of(&number.to_string()), &whole);
         }
+        assert!(begin(greedy, &whole).is_none(), "what it owes is not forgotten for others");
     }
 
     #[test]
@@ -236,7 +249,7 @@ mod tests {
         for number in 0..2 * FORGET_ABOVE {
             assert!(begin(number).now_or_never().is_some());
         }
-        assert!(reads.own.lock().unwrap().len() <= FORGET_ABOVE);
+        assert!(reads.own.lock().unwrap().of.len() <= FORGET_ABOVE);
         assert_eq!(reads.all.available_permits(), ROWS_MAX);
     }
 }

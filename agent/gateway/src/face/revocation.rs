@@ -59,7 +59,7 @@ impl Face {
         let reads = &self.budgets.allowance.reads;
         let read = reads.begin(caller.principal.mark, &request, false).await;
         let answer = self.store.look(request).await?;
-        if let Some(read) = &read {
+        if let (false, Some(read)) = (caller.is_anybody(), &read) {
             read.count(&answer);
         }
         let Answer::Standing(UpstreamStanding { holders, .. }) = answer else {
