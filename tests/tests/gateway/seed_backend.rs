@@ -91,8 +91,9 @@ fn masters_are_elected_handed_over_and_preempted() {
 
 #[test]
 fn a_program_without_an_agent_preempts_and_is_waited_for() {
-    let mut backend = SeedBackend::start(3);
-    let agent = backend.agent("alpha", QUICK);
+    // It starts again within a ttl, on a busy machine, too.
+    let mut backend = SeedBackend::start(12);
+    let agent = backend.agent("alpha", &QUICK.replace("\"3s\"", "\"12s\""));
     let mut ours = Campaigner::start(&agent, "ours");
     let held = ours.acquire("master", "", &json!({}));
     backend.register("claude_desktop");

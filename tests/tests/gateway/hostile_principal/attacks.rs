@@ -1,11 +1,11 @@
 //! What one principal with a good key can do to a gateway: each attack goes on, as fast as it is answered, until it is told to stop.
 
-use std::io::{self, Read, Write};
-use std::process::Command;
+use std::io::{self, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{env, thread};
 
 use nix::unistd::gettid;
 use serde_json::{Value, json};
@@ -39,21 +39,59 @@ const ATTACKS: [(&str, Attack); 8] = [
     ("streams that are not read", streams),
 ];
 
-/// All attacks at once, a thread each, until it is dropped.
-pub(crate) struct Attacks {
-    threads: Vec<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
-    calls: Arc<AtomicU64>,
-}
+/// The variables with the ports of the gateways and the key.
+const PORTS: &str = "TENURE_HOSTILE_PORTS";
+const KEY: &str = "TENURE_HOSTILE_KEY";
+/// Before the number of calls.
+const CALLS: &str = "calls that were answered: ";
+
+/// All attacks at once, in a process of their own, until it is told to end.
+pub(crate) struct Attacks(Child);
 
 impl Attacks {
+    /// Not threads of this process: it would wait for locks that they hold while they yield.
     pub(crate) fn begin(ports: &[u16], key: &str) -> Attacks {
-        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let threads = ATTACKS.iter().zip(ports.iter().cycle()).map(|(&(name, attack), port)| {
-            let mut attacker = Attacker::new(*port, key, &calls);
-            let stop = Arc::clone(&stop);
-            let thread = thread::Builder::new().name(name.to_owned());
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let mut attacks = Command::new(env::current_exe().expect("it runs"));
+        attacks.args(["--exact", "--ignored", "--nocapture"]);
+        attacks.arg("hostile_principal::attacks::until_the_end_of_its_input");
+        attacks.env(PORTS, ports.join(",")).env(KEY, key);
+        let attacks = attacks.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        Attacks(attacks.expect("it runs already"))
+    }
+
+    /// Calls that were answered, whichever way.
+    pub(crate) fn end(mut self) -> u64 {
+        drop(self.0.stdin.take());
+        let mut said = String::new();
+        let out = self.0.stdout.take().expect("it is piped");
+        BufReader::new(out).read_to_string(&mut said).expect("it says how many");
+        let calls = said.lines().find_map(|line| line.strip_prefix(CALLS)?.parse().ok());
+        calls.unwrap_or_else(|| panic!("the attacks: {said}"))
+    }
+}
+
+impl Drop for Attacks {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("it is a child");
+    }
+}
+
+#[test]
+#[ignore = "the process of the other tests' attacks"]
+fn until_the_end_of_its_input() {
+    let ports = env::var(PORTS).expect("a test starts it");
+    let key = env::var(KEY).expect("a test starts it");
+    let ports: Vec<u16> = ports.split(',').map(|port| port.parse().expect("a port")).collect();
+    let (stop, calls) = (AtomicBool::new(false), Arc::default());
+    thread::scope(|scope| {
+        for (&(name, attack), port) in ATTACKS.iter().zip(ports.iter().cycle()) {
+            let mut attacker = Attacker::new(*port, &key, &calls);
+            let stop = &stop;
             let run = move || {
+                // However busy the machine is, each attack is made once.
+                let _ = attack(&mut attacker);
                 yield_to_others();
                 while !stop.load(Relaxed) {
                     // Refused, cut off, or without an answer: it tries again.
@@ -61,26 +99,13 @@ impl Attacks {
                     thread::sleep(REST);
                 }
             };
-            thread.spawn(run).expect("a thread can be started")
-        });
-        let threads = threads.collect();
-        Attacks { threads, stop, calls }
-    }
-
-    /// Calls that were answered, whichever way.
-    pub(crate) fn calls(&self) -> u64 {
-        self.calls.load(Relaxed)
-    }
-}
-
-impl Drop for Attacks {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        for thread in self.threads.drain(..) {
-            // What it did not survive is in the test's output.
-            let _ = thread.join();
+            let thread = thread::Builder::new().name(name.to_owned());
+            thread.spawn_scoped(scope, run).expect("a thread can be started");
         }
-    }
+        io::stdin().read_to_end(&mut Vec::new()).expect("it is a pipe");
+        stop.store(true, Relaxed);
+    });
+    println!("\n{CALLS}{}", calls.load(Relaxed));
 }
 
 /// Has this thread run only when no other wants to: a real attacker has a processor of its own, and here it would take that

@@ -125,9 +125,9 @@ impl Stage {
         });
         honest.are_served(1);
         let attacked = honest.take_latencies();
-        let (calls, taken) = (attacks.calls(), self.left());
+        let taken = self.left();
         self.write_keys(false);
-        drop(attacks);
+        let calls = attacks.end();
 
         until("what the hostile principal had to be gone from the store", || self.left() == 0);
         until("the gateway to give its memory back", || {
