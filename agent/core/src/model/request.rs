@@ -194,6 +194,26 @@ pub enum Request {
 }
 
 impl Request {
+    /// True if no claim and no release should wait behind it: its answer may have many rows, or no client waits for it.
+    pub fn is_aside(&self) -> bool {
+        match self {
+            Request::Inspect(_)
+            | Request::Holders(_)
+            | Request::Members { listed: true, .. }
+            | Request::Routes { .. }
+            | Request::Resources { .. }
+            | Request::Record(_)
+            | Request::History(_) => true,
+            Request::Claim(_)
+            | Request::Renew(_)
+            | Request::Release { .. }
+            | Request::Announce(_)
+            | Request::EndSession { .. }
+            | Request::Revoke { .. }
+            | Request::Members { listed: false, .. } => false,
+        }
+    }
+
     /// True if it changes nothing.
     pub fn is_read(&self) -> bool {
         matches!(

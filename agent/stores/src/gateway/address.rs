@@ -160,6 +160,7 @@ impl Connector for Address {
     const KIND: &'static str = "gateway";
     // The gateway's own examination of a store that is away has to end before.
     const LOOK_MAX: Duration = Duration::from_millis(4000);
+    const HAS_BACKGROUND: bool = false;
 
     async fn connect(
         &self,

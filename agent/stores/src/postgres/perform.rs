@@ -273,9 +273,9 @@ async fn inspect(
     listed: i64,
     floor: i64,
 ) -> Result<Answer, Failure> {
-    json(line, Operation::Inspect, &[&&**tenant, &kind.as_str(), &&**name, &listed, &floor])
-        .await
-        .map(Answer::Standing)
+    let (tenant, kind, name) = (&**tenant, kind.as_str(), &**name);
+    rows(line, Operation::EndOverdue, &[&tenant, &kind, &name, &floor]).await?;
+    json(line, Operation::Inspect, &[&tenant, &kind, &name, &listed]).await.map(Answer::Standing)
 }
 
 async fn members(line: &mut Line, within: &Within, listed: bool) -> Result<Answer, Failure> {

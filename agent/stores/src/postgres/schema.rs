@@ -23,6 +23,7 @@ const OWN: Schema = Schema {
         "",
         include_str!("sql/renewals.sql"),
         "",
+        "",
     ],
     functions: &[
         include_str!("sql/prelude.sql"),

@@ -16,6 +16,7 @@ pub(super) enum Operation {
     Announce,
     EndSession,
     Members,
+    EndOverdue,
     Inspect,
     Tend,
     Routes,
@@ -29,7 +30,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Operation; 20] = [
+    const ALL: [Operation; 21] = [
         Operation::Clock,
         Operation::Claim,
         Operation::Renew,
@@ -40,6 +41,7 @@ impl Operation {
         Operation::Announce,
         Operation::EndSession,
         Operation::Members,
+        Operation::EndOverdue,
         Operation::Inspect,
         Operation::Tend,
         Operation::Routes,
@@ -74,7 +76,8 @@ impl Operation {
             Operation::Announce => "select tenure.announce($1, $2, $3, $4, $5, $6, $7)",
             Operation::EndSession => "select tenure.end_session($1, $2, $3)",
             Operation::Members => "select tenure.members($1, $2, $3, $4)::pg_catalog.text",
-            Operation::Inspect => "select tenure.inspect($1, $2, $3, $4, $5)::pg_catalog.text",
+            Operation::EndOverdue => "select tenure.end_overdue($1, $2, $3, $4)",
+            Operation::Inspect => "select tenure.standing($1, $2, $3, $4)::pg_catalog.text",
             Operation::Tend => "select tenure.tend($1, $2, $3, $4)",
             Operation::Routes => "select tenure.routes($1, $2, $3, $4)::pg_catalog.text",
             Operation::Resources => "select id, tenant, kind, name from tenure.resources($1, $2)",

@@ -1,6 +1,6 @@
 //! An upstream made of a backend: everything that is the same for all remote stores.
 //!
-//! Beats have a connection of their own; what no client waits for has another. A hint makes somebody
+//! Beats have a connection of their own; what takes long, or what no client waits for, has another. A hint makes somebody
 //! ask, and is never believed, but for a grant until the instant that it names.
 
 use std::collections::VecDeque;
@@ -22,7 +22,8 @@ use super::calls::{Calls, Done};
 use super::examination::examination;
 use super::expiries::Expiries;
 use super::hints::{Heard, Hint, hints};
-use super::link::{Connector, Dialer, Link, LinkState, Purpose};
+use super::link::{Connector, Dialer, Link, LinkState};
+use super::links::Links;
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
 use crate::relay::{Relay, Told};
@@ -82,16 +83,6 @@ enum Reply<F> {
 type CallsOf<B> = Calls<Task<ChoreOf<B>>, Reply<FoundOf<B>>, ConnectionOf<B>>;
 type DoneOf<B> = Done<Task<ChoreOf<B>>, Reply<FoundOf<B>>>;
 
-struct Links<D: Connector> {
-    /// Makes one more for an examination.
-    dialer: Arc<Dialer<D>>,
-    beats: Link<D::Connection>,
-    commands: Link<D::Connection>,
-    feed: Link<D::Connection>,
-    /// Nothing on it may keep a claim or a release waiting.
-    background: Link<D::Connection>,
-}
-
 /// A remote store as an upstream.
 pub struct Driver<B: Backend> {
     backend: Rc<B>,
@@ -122,14 +113,7 @@ impl<B: Backend> Driver<B> {
         timeout: Duration,
     ) -> Driver<B> {
         let (sink, hints) = hints();
-        let open = |purpose| Link::open(Arc::clone(dialer), purpose);
-        let links = Links {
-            dialer: Arc::clone(dialer),
-            beats: open(Purpose::Beats),
-            feed: Link::open_feed(Arc::clone(dialer), sink),
-            commands: open(Purpose::Commands),
-            background: open(Purpose::Background),
-        };
+        let links = Links::open(dialer, sink);
         Driver {
             backend: Rc::new(backend),
             chores,
@@ -354,10 +338,7 @@ impl<B: Backend> Upstream for Driver<B> {
         self.take_claim_steps(now);
         let within = self.deadline(&request);
         let first = self.feed_first(&request);
-        let link = match request {
-            Request::Renew(_) => &self.links.beats,
-            _ => &self.links.commands,
-        };
+        let link = self.links.of(&request);
         let request = Rc::new(request);
         let task = Task::Request { call, request: Rc::clone(&request) };
         let backend = Rc::clone(&self.backend);
@@ -377,8 +358,7 @@ impl<B: Backend> Upstream for Driver<B> {
         {
             self.handle_done(now, done);
         }
-        self.links.beats.flush();
-        self.links.commands.flush();
+        self.links.flush();
     }
 
     fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report> {

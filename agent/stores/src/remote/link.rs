@@ -65,6 +65,8 @@ pub trait Connector: Send + Sync + 'static {
     const KIND: &'static str;
     /// The longest time of an examination, so that its findings until then are told: somebody waits.
     const LOOK_MAX: Duration = Duration::from_millis(2000);
+    /// False if nothing can be asked over its [`Purpose::Background`].
+    const HAS_BACKGROUND: bool = true;
 
     /// Dials, signs in, and refuses a server that is unfit.
     ///

@@ -15,6 +15,7 @@ mod expiries;
 mod hints;
 mod interests;
 mod link;
+mod links;
 mod own_claims;
 mod reach;
 mod reconnect;

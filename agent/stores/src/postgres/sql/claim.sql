@@ -119,7 +119,7 @@ declare
     v_reason text;
     v_is_free boolean;
     v_answer json;
-    v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_max());
+    v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_aside());
 begin
     select * into c from tenure.claim where id = p_id;
     if found then

@@ -9,7 +9,7 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource := tenure.occupy(p_tenant, p_kind, p_name);
     t bigint := tenure.clock();
-    v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_max());
+    v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_aside());
     c tenure.claim;
 begin
     select * into c from tenure.claim where id = p_claim and resource = r.id;
@@ -39,7 +39,7 @@ begin
     select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
     if found then
         t := tenure.clock();
-        v_steps := tenure.catch_up(r, p_floor, t, tenure.steps_max());
+        v_steps := tenure.catch_up(r, p_floor, t, tenure.steps_aside());
         p_newest := coalesce(p_newest, (select last_value from tenure.token));
         v_revoked := array(
             select h from tenure.claim h where h.resource = r.id and h.token <= p_newest

@@ -1,7 +1,9 @@
--- What people and programs read. What ran out of it is ended first.
+-- What people and programs read. What ran out of it is ended first, in a transaction of its own: a claim would wait for
+-- its lock until all was read, and with it all other calls of its connection.
 
 create or replace function tenure.end_overdue(p_tenant text, p_kind text, p_name text, p_floor bigint)
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource;
     t bigint := tenure.clock();
@@ -12,25 +14,22 @@ begin
     ) then
         select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
         if found then
-            perform tenure.catch_up(r, p_floor, tenure.clock(), tenure.steps_max());
+            perform tenure.catch_up(r, p_floor, tenure.clock(), tenure.steps_aside());
             perform tenure.vacate(r);
         end if;
     end if;
 end $$;
 
 -- Who holds a resource and who waits for it, as `UpstreamStanding` is written in JSON.
-create or replace function tenure.inspect(
-    p_tenant text, p_kind text, p_name text, p_listed bigint, p_floor bigint
-) returns json language plpgsql volatile
+create or replace function tenure.standing(p_tenant text, p_kind text, p_name text, p_listed bigint)
+returns json language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource;
     h tenure.claim;
-    t bigint;
+    t bigint := tenure.clock();
     v_answer json;
 begin
-    perform tenure.end_overdue(p_tenant, p_kind, p_name, p_floor);
-    t := tenure.clock();
     select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name;
     select * into h from tenure.claim where resource = r.id and token is not null order by token limit 1;
     select json_build_object(

@@ -90,7 +90,7 @@ begin
     select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
     t := tenure.clock();
     if r.id is not null then
-        perform tenure.catch_up(r, p_floor, t, tenure.steps_max());
+        perform tenure.catch_up(r, p_floor, t, tenure.steps_aside());
     end if;
     select * into c from tenure.claim where id = p_claim;
     if c.resource <> r.id or (c.id is not null and r.id is null) then

@@ -1,27 +1,32 @@
 -- What is due by itself. Every agent asks for it, and what one does is done for all.
 
--- Ends what ran out of a tenant's resources since `p_from`, of one kind if it is given, in so many steps at most. Takes
--- no lock that somebody has, so that it is part of no deadlock: who has it sees to that resource.
+-- Ends what ran out of a tenant's resources since `p_from`, of one kind if it is given, in so many steps at most, and
+-- begins with no resource after `p_stop` if that is given. Takes no lock that somebody has, so that it is part of no
+-- deadlock: who has it sees to that resource.
 create or replace function tenure.tend(
-    p_tenant text, p_kind text, p_steps bigint, p_floor bigint, p_from bigint default 0
+    p_tenant text, p_kind text, p_steps bigint, p_floor bigint, p_from bigint default 0, p_stop bigint default null
 ) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
+    d record;
     r tenure.resource;
     v_steps integer := p_steps;
-    v_seen bigint[] := '{}';
+    v_part integer;
 begin
-    for r in
-        select o.* from tenure.claim c join tenure.resource o on o.id = c.resource
-            where c.due >= p_from and c.due <= t and o.tenant = p_tenant and (p_kind is null or o.kind = p_kind)
-            order by c.due limit p_steps for update of o, c skip locked
-    loop
-        continue when r.id = any (v_seen);
-        v_seen := v_seen || r.id;
-        v_steps := tenure.catch_up(r, p_floor, tenure.clock(), v_steps);
+    -- Claim by claim: a join is planned by what the tables held when they were looked at last, and if they were empty
+    -- then, it reads all that the tenant has.
+    for d in select id, resource from tenure.claim where due >= p_from and due <= t order by due limit 4096 loop
+        select * into r from tenure.resource
+            where id = d.resource and tenant = p_tenant and (p_kind is null or kind = p_kind) for update skip locked;
+        continue when not found;
+        -- What ran out of the same resource may have been ended with an earlier one.
+        perform from tenure.claim where id = d.id and due <= t for update skip locked;
+        continue when not found;
+        v_part := least(v_steps, tenure.steps_aside());
+        v_steps := v_steps - v_part + tenure.catch_up(r, p_floor, tenure.clock(), v_part);
         perform tenure.vacate(r);
-        exit when v_steps <= 0;
+        exit when v_steps <= 0 or tenure.clock() >= p_stop;
     end loop;
 end $$;
 
@@ -44,7 +49,8 @@ begin
         where c.due <= t order by c.due limit 1 for update of o, c skip locked;
     v_is_busy := found;
     if found then
-        perform tenure.tend(v_tenant, null, tenure.steps_max(), p_floor, v_from);
+        -- Claims of this tenant wait for its locks, and other calls behind them: for 2 ms, and longer if it is late.
+        perform tenure.tend(v_tenant, null, tenure.steps_max(), p_floor, v_from, t + 2000 + (t - v_from) / 64);
     end if;
     for s in select * from tenure.session where due <= t order by due limit 256 for update skip locked loop
         v_is_busy := true;
@@ -57,9 +63,10 @@ begin
             end if;
         end if;
     end loop;
-    delete from tenure.mark where claim in (
-        select claim from tenure.mark where until <= t order by until limit 4096 for update skip locked
-    );
+    -- By the places of rows, in any plan.
+    delete from tenure.mark where ctid = any (array(
+        select ctid from tenure.mark where until <= t order by until limit 512 for update skip locked
+    ));
     -- The first is the oldest, but for what an agent told late.
     select place into v_place from tenure.history order by place limit 1;
     delete from tenure.history where place in (

@@ -12,9 +12,9 @@ use super::super::layout::Layout;
 use super::reply::{Items, ReplyError, count, text};
 use super::scripts::{self, Invocation};
 
-/// How many leases are looked at in a call; the server may look at some more. A lease takes about 15 us, and the server
+/// How many leases are looked at in a call; the server may look at some more. A lease takes about 40 us, and the server
 /// serves no other client during a call.
-const LEASES_PER_CALL: usize = 32;
+const LEASES_PER_CALL: usize = 16;
 
 /// A routing table that is being read.
 #[derive(Debug)]
