@@ -11,22 +11,19 @@ use tenure_core::model::{
 use tenure_host::clock;
 use tenure_wire::{Code, Happened, Kind};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tracing::info;
 
 use super::Face;
 use super::budget::Visit;
 use super::counted;
 use super::cursor::Cursors;
+use super::looks::Looks;
 use super::owners;
 use super::presence;
 use super::refused::Refused;
 use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, Right, StoreKeys};
 use crate::store::{Gone, Observer, Then};
 use crate::trail::By;
-
-/// Most looks at what may have ended at the same time: thousands of holds can run out together.
-const LOOKS_MAX: usize = 256;
 
 /// Has the store tell a face of claims that end without having been asked to.
 ///
@@ -36,9 +33,9 @@ const LOOKS_MAX: usize = 256;
 pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
     // One of its own knows all that a change of a resource is about.
     let is_shared = face.info.kind != "embedded";
-    let (face_of, runtime) = (Arc::downgrade(face), Handle::current());
-    let looks = Arc::new(Semaphore::new(LOOKS_MAX));
-    face.store.observe(Box::new(Observing { face: face_of, is_shared, runtime, looks })).await
+    let face_of = Arc::downgrade(face);
+    let looks = Looks::new(face_of.clone(), Handle::current());
+    face.store.observe(Box::new(Observing { face: face_of, is_shared, looks })).await
 }
 
 /// Who tells the history of the changes that a request makes.
@@ -80,9 +77,7 @@ struct Observing {
     face: Weak<Face>,
     /// Others change things in this store, too.
     is_shared: bool,
-    runtime: Handle,
-    /// Looks at what may have ended.
-    looks: Arc<Semaphore>,
+    looks: Arc<Looks>,
 }
 
 impl Observer for Observing {
@@ -95,15 +90,8 @@ impl Observer for Observing {
     fn may_be_lost(&self, claim: ClaimId, resource: &Resource) {
         let Some(face) = self.face.upgrade() else { return };
         let owner = face.access.owner(claim.0).filter(|owner| owner.account.has(claim));
-        // Beyond that many at once the beats of their holders tell.
-        if let Some(owner) = owner
-            && let Ok(turn) = Arc::clone(&self.looks).try_acquire_owned()
-        {
-            let resource = resource.clone();
-            self.runtime.spawn(async move {
-                face.learn_end(&owner, claim, resource).await;
-                drop(turn);
-            });
+        if let Some(owner) = owner {
+            self.looks.at_end(resource, owner, claim);
         }
     }
 
@@ -117,8 +105,7 @@ impl Observer for Observing {
         }
         let people = &face.people;
         if people.changes.is_watched() && people.seen.is_looked_at(resource) {
-            let resource = resource.clone();
-            self.runtime.spawn(async move { face.look_again(&resource).await });
+            self.looks.at_change(resource);
         }
     }
 }
@@ -305,16 +292,6 @@ impl Face {
             let principal = Some(Arc::clone(&principal.name));
             self.people.changes.tell_fact(&fact);
             self.trail.tell(By { principal, ..By::default() }, fact);
-        }
-    }
-
-    /// Tells of a change of a resource that somebody looks at. To the store, a renewal is one, too.
-    async fn look_again(&self, resource: &Resource) {
-        let answer = self.store.look(Request::Inspect(resource.clone())).await;
-        if let Ok(Answer::Standing(standing)) = answer
-            && self.people.seen.differs(resource, &standing)
-        {
-            self.people.changes.tell_changed(resource);
         }
     }
 

@@ -24,10 +24,22 @@ impl Face {
         resource: Resource,
     ) {
         let standing = self.store.look(Request::Inspect(resource.clone())).await;
-        match standing {
-            Ok(Answer::Standing(standing)) if has_ended(&standing, claim) => {}
-            // A beat of one that is there would have it outlive its holder.
-            _ => return,
+        if let Ok(Answer::Standing(standing)) = standing {
+            self.write_end_down(&standing, principal, claim, resource).await;
+        }
+    }
+
+    /// The same where the resource's standing is known.
+    pub(super) async fn write_end_down(
+        &self,
+        standing: &UpstreamStanding,
+        principal: &Arc<Principal>,
+        claim: ClaimId,
+        resource: Resource,
+    ) {
+        // A beat of one that is there would have it outlive its holder.
+        if !has_ended(standing, claim) {
+            return;
         }
         let subject = Subject::Claim { claim, resource };
         let request = Request::Renew(vec![Beat { subject, ttl: BEAT_TTL }]);

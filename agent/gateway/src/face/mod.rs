@@ -17,6 +17,7 @@ mod health;
 mod join;
 mod limit;
 mod line;
+mod looks;
 mod metrics;
 mod owners;
 mod page;

@@ -5,6 +5,7 @@ mod known;
 mod news;
 mod once;
 mod run;
+mod shares;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;

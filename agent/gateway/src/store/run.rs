@@ -24,7 +24,8 @@ use tracing::{error, info};
 
 use super::addressees::{Addressees, Interest, To};
 use super::news::Teller;
-use super::turns::Inbox;
+use super::shares::Sent as SentCall;
+use super::turns::{Inbox, Taken};
 use super::{Clock, Listener, Message, Observer, Reply, Sent};
 
 /// Requests that the store has and has not answered; more stay in the queue.
@@ -73,6 +74,8 @@ enum Awaited {
         reply: Reply,
         /// The principal that asks, and what it is to be told of; `None` for a look.
         interest: Option<(Mark, Interest)>,
+        /// Counts for that principal.
+        sent: Option<SentCall>,
     },
     /// A stream, until nothing is missed.
     Stream { reply: oneshot::Sender<Listener>, listener: Listener },
@@ -140,11 +143,12 @@ impl Run {
     async fn wait(&mut self) {
         poll_fn(|context| {
             let Woken { message, report, told } = &mut self.woken;
+            let now = (self.clock)();
             *message = self.replies.len() < UNDER_WAY_MAX
                 && if self.stop_by.is_none() {
-                    self.inbox.poll(context)
+                    self.inbox.poll(context, now)
                 } else {
-                    !self.inbox.is_empty()
+                    self.inbox.has_next(now)
                 };
             if let Poll::Ready(next) = self.store.poll_report(context) {
                 *report = Some(next);
@@ -156,8 +160,13 @@ impl Run {
             // After the store was polled: a call that ended without a report may have brought its next deadline
             // nearer.
             let journal = self.journal.borrow().poll_timeout();
-            let due =
-                [self.store.poll_timeout(), journal, self.teller.poll_timeout(), self.stop_by];
+            let due = [
+                self.store.poll_timeout(),
+                journal,
+                self.teller.poll_timeout(),
+                self.inbox.poll_timeout(),
+                self.stop_by,
+            ];
             self.timer.set(due.into_iter().flatten().min());
             self.timer.poll_fired(context)
         })
@@ -165,15 +174,15 @@ impl Run {
     }
 
     fn turn(&mut self) {
-        let messages = self.take_messages();
+        let messages = self.take_messages((self.clock)());
         // No earlier than any of them was sent: an agent counts a ttl from there, and must not count on more
         // than the store gives.
         let now = (self.clock)();
         if self.store.poll_timeout().is_some_and(|due| due <= now) {
             self.store.handle_timeout(now);
         }
-        for message in messages {
-            self.receive(now, message);
+        for taken in messages {
+            self.receive(now, taken);
         }
         self.store.dispatch();
         let mut outcome = Outcome::default();
@@ -196,12 +205,12 @@ impl Run {
     }
 
     /// The messages of a turn. None is taken after the order to end, but those that came before it.
-    fn take_messages(&mut self) -> Vec<Message> {
+    fn take_messages(&mut self, now: Boottime) -> Vec<Taken> {
         if self.stop_by.is_none() {
-            self.inbox.fill();
+            self.inbox.fill(now);
         }
         let room = UNDER_WAY_MAX.saturating_sub(self.replies.len()).min(MESSAGES_PER_TURN);
-        self.inbox.take(room)
+        self.inbox.take(now, room)
     }
 
     fn next_report(&mut self) -> Option<Report> {
@@ -214,19 +223,24 @@ impl Run {
         }
     }
 
-    fn receive(&mut self, now: Boottime, message: Message) {
+    fn receive(&mut self, now: Boottime, Taken { message, sent, is_late }: Taken) {
         match message {
+            Message::Request { reply, .. } if is_late => {
+                let cause = "this principal takes more of the store's time than others, and its calls wait for each other";
+                reply.give(Err(Failure::Unavailable(cause.to_owned())));
+            }
             Message::Request { mark, request, reply } => {
                 if let Some(displaced) = self.addressees.handle_request(mark, &request) {
                     let to = To::These(vec![displaced]);
                     self.teller.tell(now, to, &News::Reset, self.store.as_relay());
                 }
                 let interest = Some((mark, Interest::of(&request)));
-                let call = self.await_answer(Awaited::Request { reply, interest });
+                let call = self.await_answer(Awaited::Request { reply, interest, sent });
                 self.store.submit(now, call, *request);
             }
             Message::Look { request, reply } => {
-                let call = self.await_answer(Awaited::Request { reply, interest: None });
+                let call =
+                    self.await_answer(Awaited::Request { reply, interest: None, sent: None });
                 self.store.submit(now, call, *request);
             }
             Message::Listen(mark, reply) => {
@@ -278,9 +292,16 @@ impl Run {
         for told in told {
             self.teller.pass_on(now, told);
         }
+        // An embedded store has answered in this turn.
+        let answered_at = (self.clock)();
         for (call, result) in answers {
             match self.replies.remove(&call) {
-                Some(Awaited::Request { reply, .. }) => reply.give(result),
+                Some(Awaited::Request { reply, sent, .. }) => {
+                    if let Some(sent) = sent {
+                        self.inbox.answered(answered_at, sent);
+                    }
+                    reply.give(result);
+                }
                 // Whoever asked may have gone.
                 Some(Awaited::Stream { reply, listener }) => drop(reply.send(listener)),
                 None => {}

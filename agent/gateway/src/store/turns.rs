@@ -1,18 +1,28 @@
-//! The order in which requests get to the store: those of one principal as they came, principals in turn.
+//! The order in which requests get to the store: those of one principal as they came, but for its beats, which wait for no
+//! other call; principals in turn, and those that take too much of the store's time after the others.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tenure_core::model::Request;
+use tenure_core::time::Boottime;
 use tenure_stores::gateway::scope::Mark;
 use tokio::sync::mpsc;
 
+use super::shares::{Sent, Shares, Turn};
 use super::{Message, WAITING_MAX};
 use crate::access::rows;
 
 /// The work of a turn, in claims or rows that are read: a principal that sends many beats at once, or reads all there is,
 /// keeps the others from the store no longer.
 const WORK_PER_TURN: usize = 4096;
+
+/// Longest wait of a call whose principal takes too much of the store's time. There is none while so many messages wait that
+/// others might find no room.
+const HELD_BACK_MAX: Duration = Duration::from_secs(2);
+const CROWD: usize = WAITING_MAX / 2;
 
 /// Messages to the store's thread, in turn.
 #[derive(Debug)]
@@ -31,75 +41,174 @@ impl Inbox {
     }
 
     /// True once there is something to take. When nobody can ask any more, that is the order to end.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
-        if self.is_empty()
+    pub(super) fn poll(&mut self, context: &mut Context<'_>, now: Boottime) -> bool {
+        while !self.has_next(now)
+            && self.turns.len < WAITING_MAX
             && let Poll::Ready(next) = self.messages.poll_recv(context)
         {
-            self.turns.push(next.unwrap_or(Message::Stop));
+            self.turns.push(now, next.unwrap_or(Message::Stop));
         }
-        !self.is_empty()
+        self.has_next(now)
+    }
+
+    /// True if one of those that were taken in may go to the store.
+    pub(super) fn has_next(&mut self, now: Boottime) -> bool {
+        self.turns.sort(now);
+        !self.turns.order.is_empty()
+    }
+
+    /// When one may go that is held back now, unless a call is answered before.
+    pub(super) fn poll_timeout(&self) -> Option<Boottime> {
+        self.turns.next_at
     }
 
     /// Takes in what has come, so that it gets its turn. No more than some thousand wait here.
-    pub(super) fn fill(&mut self) {
+    pub(super) fn fill(&mut self, now: Boottime) {
         while self.turns.len < WAITING_MAX
             && let Ok(message) = self.messages.try_recv()
         {
-            self.turns.push(message);
+            self.turns.push(now, message);
         }
     }
 
     /// The messages of a turn, `max` at most.
-    pub(super) fn take(&mut self, max: usize) -> Vec<Message> {
-        self.turns.take(max)
+    pub(super) fn take(&mut self, now: Boottime, max: usize) -> Vec<Taken> {
+        self.turns.take(now, max)
+    }
+
+    /// The store has answered a call.
+    pub(super) fn answered(&mut self, now: Boottime, sent: Sent) {
+        self.turns.shares.answered(now, sent);
     }
 }
 
-/// Pure. Messages that wait, each principal's in a line of their own; in one more those of nobody.
+/// A message that goes to the store.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) message: Message,
+    /// For [`Inbox::answered`].
+    pub(super) sent: Option<Sent>,
+    /// It has waited for too long, and is to be refused.
+    pub(super) is_late: bool,
+}
+
+/// Whose messages stand in a line, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Line {
+    Calls(Mark),
+    Beats(Mark),
+    Nobody,
+}
+
+impl Line {
+    fn of(message: &Message) -> Line {
+        match message {
+            Message::Request { mark, request, .. } => match **request {
+                Request::Renew(_) => Line::Beats(*mark),
+                _ => Line::Calls(*mark),
+            },
+            Message::Listen(mark, _) => Line::Calls(*mark),
+            _ => Line::Nobody,
+        }
+    }
+}
+
+/// Pure. Messages that wait, each principal's in lines of their own; in one more those of nobody.
 #[derive(Debug, Default)]
 struct Turns {
-    lines: HashMap<Option<Mark>, VecDeque<Message>>,
-    /// Those that have a line, the next one first.
-    order: VecDeque<Option<Mark>>,
+    /// Each message with the instant at which it came.
+    lines: HashMap<Line, VecDeque<(Boottime, Message)>>,
+    /// The lines whose turn comes, the next one first.
+    order: VecDeque<Line>,
+    /// The lines of principals that are held back.
+    held_back: Vec<Line>,
+    /// When the first of them may be held back no longer.
+    next_at: Option<Boottime>,
     len: usize,
+    shares: Shares,
 }
 
 impl Turns {
-    fn push(&mut self, message: Message) {
-        let of = match &message {
-            Message::Request { mark, .. } | Message::Listen(mark, _) => Some(*mark),
-            _ => None,
-        };
+    fn push(&mut self, now: Boottime, message: Message) {
+        let of = Line::of(&message);
         let line = self.lines.entry(of).or_default();
         if line.is_empty() {
             self.order.push_back(of);
         }
-        line.push_back(message);
+        line.push_back((now, message));
         self.len += 1;
     }
 
-    fn take(&mut self, max: usize) -> Vec<Message> {
-        let (mut messages, mut work) = (Vec::new(), 0);
-        while messages.len() < max && work < WORK_PER_TURN {
-            let Some(message) = self.next() else { break };
-            work += work_of(&message);
-            messages.push(message);
+    /// Holds lines back, or gives them a turn. At most as many as there may be messages.
+    fn sort(&mut self, now: Boottime) {
+        self.shares.look(now);
+        self.next_at = None;
+        for line in mem::take(&mut self.held_back) {
+            self.order.push_back(line);
         }
-        messages
+        let (lines, shares, next_at) = (&self.lines, &self.shares, &mut self.next_at);
+        let (held_back, patience) = (&mut self.held_back, patience(self.len));
+        self.order.retain(|line| {
+            let Line::Calls(mark) = line else { return true };
+            let turn = shares.turn(now, *mark);
+            let came = lines.get(line).and_then(|line| line.front()).map(|(came, _)| *came);
+            let late_at = came.map(|came| came + patience);
+            if turn == Turn::Now || late_at.is_some_and(|at| at <= now) {
+                return true;
+            }
+            let free_at = if let Turn::At(at) = turn { Some(at) } else { None };
+            *next_at = [*next_at, free_at, late_at].into_iter().flatten().min();
+            held_back.push(*line);
+            false
+        });
     }
 
-    fn next(&mut self) -> Option<Message> {
-        let of = self.order.pop_front()?;
+    fn take(&mut self, now: Boottime, max: usize) -> Vec<Taken> {
+        self.sort(now);
+        let (mut all, mut work) = (Vec::new(), 0);
+        while all.len() < max && work < WORK_PER_TURN {
+            let Some(taken) = self.next(now) else { break };
+            work += work_of(&taken.message);
+            all.push(taken);
+        }
+        all
+    }
+
+    fn next(&mut self, now: Boottime) -> Option<Taken> {
+        let of = loop {
+            let of = self.order.pop_front()?;
+            match of {
+                // It has had a message in this turn.
+                Line::Calls(mark) if self.is_held_back(now, of, mark) => self.held_back.push(of),
+                _ => break of,
+            }
+        };
         let line = self.lines.get_mut(&of)?;
-        let message = line.pop_front();
+        let (came, message) = line.pop_front()?;
         if line.is_empty() {
             self.lines.remove(&of);
         } else {
             self.order.push_back(of);
         }
-        self.len -= usize::from(message.is_some());
-        message
+        self.len -= 1;
+        let (mut sent, mut is_late) = (None, false);
+        if let (Line::Calls(mark), Message::Request { request, .. }) = (of, &message) {
+            is_late = now.since(came) >= patience(self.len + 1)
+                && self.shares.turn(now, mark) != Turn::Now;
+            sent = (!is_late).then(|| self.shares.send(now, mark, request));
+        }
+        Some(Taken { message, sent, is_late })
     }
+
+    fn is_held_back(&self, now: Boottime, line: Line, mark: Mark) -> bool {
+        let front = self.lines.get(&line).and_then(|line| line.front());
+        let is_late = front.is_some_and(|(came, _)| now.since(*came) >= patience(self.len));
+        !is_late && self.shares.turn(now, mark) != Turn::Now
+    }
+}
+
+fn patience(waiting: usize) -> Duration {
+    if waiting < CROWD { HELD_BACK_MAX } else { Duration::ZERO }
 }
 
 fn work_of(message: &Message) -> usize {
@@ -139,12 +248,14 @@ mod tests {
 
     fn beats(of: &str, count: usize) -> Message {
         let subject = Subject::Claim { claim: ClaimId(Uuid::nil()), resource: resource("n") };
-        let beat = Beat { subject, ttl: std::time::Duration::from_secs(1) };
+        let beat = Beat { subject, ttl: Duration::from_secs(1) };
         message(of, Request::Renew(vec![beat; count]))
     }
 
-    fn names(messages: &[Message]) -> Vec<String> {
-        let name = |message: &Message| match message {
+    const NOW: Boottime = Boottime::from_nanos(5_000_000_000);
+
+    fn names(messages: &[Taken]) -> Vec<String> {
+        let name = |taken: &Taken| match &taken.message {
             Message::Request { request, .. } => match &**request {
                 Request::Inspect(resource) => Some(resource.name.to_string()),
                 _ => None,
@@ -158,13 +269,13 @@ mod tests {
     fn principals_take_turns_and_each_keeps_its_order() {
         let mut turns = Turns::default();
         for number in 0..4 {
-            turns.push(inspect("greedy", &format!("g{number}")));
+            turns.push(NOW, inspect("greedy", &format!("g{number}")));
         }
-        turns.push(inspect("other", "o0"));
-        turns.push(inspect("other", "o1"));
-        assert_eq!(names(&turns.take(3)), ["g0", "o0", "g1"]);
-        turns.push(inspect("third", "t0"));
-        assert_eq!(names(&turns.take(9)), ["o1", "g2", "t0", "g3"]);
+        turns.push(NOW, inspect("other", "o0"));
+        turns.push(NOW, inspect("other", "o1"));
+        assert_eq!(names(&turns.take(NOW, 3)), ["g0", "o0", "g1"]);
+        turns.push(NOW, inspect("third", "t0"));
+        assert_eq!(names(&turns.take(NOW, 9)), ["o1", "g2", "t0", "g3"]);
         assert!(turns.len == 0 && turns.lines.is_empty() && turns.order.is_empty());
     }
 
@@ -172,10 +283,10 @@ mod tests {
     fn a_turn_has_few_large_reads() {
         let mut turns = Turns::default();
         for _ in 0..100 {
-            turns.push(message("greedy", Request::Holders(resource("semaphore"))));
+            turns.push(NOW, message("greedy", Request::Holders(resource("semaphore"))));
         }
-        turns.push(inspect("other", "o0"));
-        let turn = turns.take(256);
+        turns.push(NOW, inspect("other", "o0"));
+        let turn = turns.take(NOW, 256);
         assert_eq!((names(&turn), turn.len()), (vec!["o0".to_owned()], 3));
     }
 
@@ -183,11 +294,73 @@ mod tests {
     fn a_turn_has_an_end_by_its_work() {
         let mut turns = Turns::default();
         for _ in 0..100 {
-            turns.push(beats("greedy", 512));
+            turns.push(NOW, beats("greedy", 512));
         }
-        turns.push(inspect("other", "o0"));
-        let turn = turns.take(256);
+        turns.push(NOW, inspect("other", "o0"));
+        let turn = turns.take(NOW, 256);
         assert_eq!(names(&turn), ["o0"]);
         assert_eq!(turn.len(), 1 + WORK_PER_TURN / 512);
+    }
+
+    /// Lines of a principal that has taken nearly all of the store's time, and of another.
+    fn with_a_greedy_one() -> (Turns, Boottime) {
+        let (mut turns, mut now) = (Turns::default(), NOW);
+        let release = Request::Release { claim: ClaimId(Uuid::nil()), resource: resource("n") };
+        for (of, ms) in [("greedy", 20), ("other", 1)].into_iter().cycle().take(200) {
+            let sent = turns.shares.send(now, Mark::of(of), &release);
+            now = now + Duration::from_millis(ms);
+            turns.shares.answered(now, sent);
+            turns.shares.look(now);
+        }
+        (turns, now)
+    }
+
+    #[test]
+    fn calls_of_a_greedy_principal_wait_and_its_beats_and_others_do_not() {
+        let (mut turns, mut now) = with_a_greedy_one();
+        now = now + Duration::from_millis(200);
+        turns.push(now, inspect("greedy", "g0"));
+        turns.push(now, inspect("greedy", "g1"));
+        turns.push(now, beats("greedy", 1));
+        turns.push(now, inspect("other", "o0"));
+        let taken = turns.take(now, 9);
+        assert_eq!((names(&taken), taken.len()), (vec!["g0".to_owned(), "o0".to_owned()], 3));
+        turns.sort(now);
+        assert!(turns.order.is_empty(), "nothing is to be done before an answer");
+        let sent = taken[0].sent.unwrap();
+        now = now + Duration::from_millis(10);
+        turns.shares.answered(now, sent);
+        assert!(turns.take(now, 9).is_empty(), "it rests");
+        let rest = turns.next_at.unwrap();
+        assert!(rest > now && rest < now + Duration::from_millis(40), "{:?}", rest.since(now));
+        assert_eq!(names(&turns.take(rest, 9)), ["g1"]);
+        assert_eq!(turns.len, 0);
+    }
+
+    #[test]
+    fn those_that_are_held_back_leave_room_to_others() {
+        let (mut turns, now) = with_a_greedy_one();
+        for number in 0..CROWD + 10 {
+            turns.push(now, inspect("greedy", &number.to_string()));
+        }
+        turns.push(now, inspect("other", "o0"));
+        let taken = turns.take(now, 256);
+        assert_eq!(taken.iter().filter(|taken| taken.is_late).count(), 11);
+        assert!(taken.len() == 12 && turns.len == CROWD - 1, "{} of {}", taken.len(), turns.len);
+    }
+
+    #[test]
+    fn one_that_is_held_back_for_long_is_refused() {
+        let (mut turns, now) = with_a_greedy_one();
+        turns.push(now, inspect("greedy", "g0"));
+        let first = turns.take(now + Duration::from_millis(200), 9);
+        assert!(first.iter().all(|taken| !taken.is_late && taken.sent.is_some()));
+        let release = Request::Release { claim: ClaimId(Uuid::nil()), resource: resource("n") };
+        turns.shares.send(now, Mark::of("other"), &release);
+        turns.push(now, inspect("greedy", "g1"));
+        assert!(turns.take(now + HELD_BACK_MAX / 2, 9).is_empty());
+        assert_eq!(turns.next_at, Some(now + HELD_BACK_MAX));
+        let late = turns.take(now + HELD_BACK_MAX, 9);
+        assert!(late.len() == 1 && late[0].is_late && late[0].sent.is_none());
     }
 }

@@ -1,0 +1,155 @@
+//! Looks at resources of a shared store, which only hints that something has changed. One look serves all hints that came
+//! before it, so that a principal whose holds run out by the thousand costs the store no more than others.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure_core::model::{Answer, ClaimId, Request, Resource};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::Face;
+use crate::access::Principal;
+
+/// Looks at the same time.
+const LOOKS_MAX: usize = 8;
+/// Between two looks at one resource.
+const REST: Duration = Duration::from_millis(100);
+/// Resources that wait for a look. Beyond them, and beyond so many ends of one, the beats of their holders tell.
+const RESOURCES_MAX: usize = 4096;
+const ENDS_MAX: usize = 1024;
+
+/// The hints of one resource since the last look at it.
+#[derive(Default)]
+struct Hints {
+    /// Claims that may have ended, with their owners.
+    ends: Vec<(Arc<Principal>, ClaimId)>,
+    /// People see this resource, and it may have changed.
+    has_changed: bool,
+}
+
+impl Hints {
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty() && !self.has_changed
+    }
+}
+
+/// Looks that are to come, and resources that have been looked at just now.
+pub(super) struct Looks {
+    face: Weak<Face>,
+    runtime: Handle,
+    hints: Mutex<HashMap<Resource, Hints>>,
+    turns: Semaphore,
+}
+
+impl Looks {
+    pub(super) fn new(face: Weak<Face>, runtime: Handle) -> Arc<Looks> {
+        let (hints, turns) = (Mutex::default(), Semaphore::new(LOOKS_MAX));
+        Arc::new(Looks { face, runtime, hints, turns })
+    }
+
+    /// Has the end of a claim written down, if it has ended.
+    pub(super) fn at_end(
+        self: &Arc<Looks>,
+        resource: &Resource,
+        owner: Arc<Principal>,
+        claim: ClaimId,
+    ) {
+        self.take(resource, |hints| {
+            if hints.ends.len() < ENDS_MAX {
+                hints.ends.push((owner, claim));
+            }
+        });
+    }
+
+    /// Has people told of a change of a resource that they see, if there is one: to the store, a renewal is one, too.
+    pub(super) fn at_change(self: &Arc<Looks>, resource: &Resource) {
+        self.take(resource, |hints| hints.has_changed = true);
+    }
+
+    fn take(self: &Arc<Looks>, resource: &Resource, add: impl FnOnce(&mut Hints)) {
+        let mut hints = self.hints();
+        let count = hints.len();
+        match hints.entry(resource.clone()) {
+            Entry::Occupied(mut of) => add(of.get_mut()),
+            Entry::Vacant(place) if count < RESOURCES_MAX => {
+                add(place.insert(Hints::default()));
+                let (looks, resource) = (Arc::clone(self), resource.clone());
+                self.runtime.spawn(async move { looks.run(&resource).await });
+            }
+            Entry::Vacant(_) => {}
+        }
+    }
+
+    /// Looks at a resource until there are no more hints of it.
+    async fn run(&self, resource: &Resource) {
+        while let Some(hints) = self.next(resource) {
+            if let (Ok(_turn), Some(face)) = (self.turns.acquire().await, self.face.upgrade()) {
+                face.follow(resource, hints).await;
+            }
+            #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
+            tokio::time::sleep(REST).await;
+        }
+    }
+
+    /// The hints of a resource; without any it is forgotten.
+    fn next(&self, resource: &Resource) -> Option<Hints> {
+        let mut all = self.hints();
+        let hints = all.get_mut(resource).map(mem::take).filter(|hints| !hints.is_empty());
+        if hints.is_none() {
+            all.remove(resource);
+        }
+        hints
+    }
+
+    fn hints(&self) -> MutexGuard<'_, HashMap<Resource, Hints>> {
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Face {
+    async fn follow(&self, resource: &Resource, hints: Hints) {
+        let answer = self.store.look(Request::Inspect(resource.clone())).await;
+        let Ok(Answer::Standing(standing)) = answer else { return };
+        if hints.has_changed && self.people.seen.differs(resource, &standing) {
+            self.people.changes.tell_changed(resource);
+        }
+        for (owner, claim) in &hints.ends {
+            self.write_end_down(&standing, owner, *claim, resource.clone()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_wire::Kind;
+
+    use super::*;
+
+    fn resource(name: &str) -> Resource {
+        Resource { tenant: "t".into(), kind: Kind::Lease, name: name.into() }
+    }
+
+    #[tokio::test]
+    async fn hints_of_a_resource_are_gathered_until_it_is_looked_at() {
+        let looks = Looks::new(Weak::new(), Handle::current());
+        let all = looks.turns.acquire_many(LOOKS_MAX as u32).await.unwrap();
+        for _ in 0..10_000 {
+            looks.at_change(&resource("r"));
+        }
+        assert_eq!(looks.hints().len(), 1);
+        assert!(looks.next(&resource("r")).is_some_and(|hints| hints.has_changed));
+        assert!(looks.next(&resource("r")).is_none() && looks.hints().is_empty());
+        for number in 0..2 * RESOURCES_MAX {
+            looks.at_change(&resource(&number.to_string()));
+        }
+        assert_eq!(looks.hints().len(), RESOURCES_MAX);
+        drop(all);
+        while !looks.hints().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
