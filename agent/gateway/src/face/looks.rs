@@ -84,7 +84,7 @@ impl Looks {
         }
     }
 
-    /// Looks at a resource until there are no more hints of it.
+    /// Looks at a resource until it has no more hints.
     async fn run(&self, resource: &Resource) {
         while let Some(hints) = self.next(resource) {
             if let (Ok(_turn), Some(face)) = (self.turns.acquire().await, self.face.upgrade()) {

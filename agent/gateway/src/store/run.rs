@@ -24,8 +24,8 @@ use tracing::{error, info};
 
 use super::addressees::{Addressees, Interest, To};
 use super::news::Teller;
-use super::shares::Sent as SentCall;
-use super::turns::{Inbox, Taken};
+use super::shares::StoreCall;
+use super::turns::{Inbox, NextMessage};
 use super::{Clock, Listener, Message, Observer, Reply, Sent};
 
 /// Requests that the store has and has not answered; more stay in the queue.
@@ -74,8 +74,8 @@ enum Awaited {
         reply: Reply,
         /// The principal that asks, and what it is to be told of; `None` for a look.
         interest: Option<(Mark, Interest)>,
-        /// Counts for that principal.
-        sent: Option<SentCall>,
+        /// The call in the share of that principal.
+        sent: Option<StoreCall>,
     },
     /// A stream, until nothing is missed.
     Stream { reply: oneshot::Sender<Listener>, listener: Listener },
@@ -205,7 +205,7 @@ impl Run {
     }
 
     /// The messages of a turn. None is taken after the order to end, but those that came before it.
-    fn take_messages(&mut self, now: Boottime) -> Vec<Taken> {
+    fn take_messages(&mut self, now: Boottime) -> Vec<NextMessage> {
         if self.stop_by.is_none() {
             self.inbox.fill(now);
         }
@@ -223,7 +223,7 @@ impl Run {
         }
     }
 
-    fn receive(&mut self, now: Boottime, Taken { message, sent, is_late }: Taken) {
+    fn receive(&mut self, now: Boottime, NextMessage { message, sent, is_late }: NextMessage) {
         match message {
             Message::Request { reply, .. } if is_late => {
                 let cause = "this principal takes more of the store's time than others, and its calls wait for each other";

@@ -1,8 +1,8 @@
 //! Pure. How much of the store's time each principal takes, and which of them has to leave some to others.
 //!
-//! A store answers the calls of one connection in their order, so that a call takes the time from the answer before it to its
-//! own. A principal that takes far more than its share has little under way at a time, and rests after a call that took
-//! long: whoever comes meanwhile waits for no more than that. Beats are neither counted nor held back.
+//! A store answers the calls of one connection in their order: the service time of a call is the time from the previous answer
+//! to its own. A greedy principal, one with far more than its share, has few calls under way at a time, and rests after a long
+//! one, so that a call of another principal waits for one call at most. Beats are neither counted nor held back.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tenure_core::model::Request;
 use tenure_core::time::Boottime;
 use tenure_stores::gateway::scope::Mark;
 
-/// All shares are looked at so often, and a quarter of each is forgotten then: what is left is what was taken in about the
+/// Time between two judgements of all shares. Each share loses a quarter then, so that it is the service time of about the
 /// last second.
 const PERIOD: Duration = Duration::from_millis(250);
 /// A principal takes too much with so much of a second, and with so many halves of the mean share of all …
@@ -22,6 +22,8 @@ const UNDER_WAY: Duration = Duration::from_millis(1);
 /// What a call of a greedy principal takes beyond this is followed by a rest of so many times as much.
 const LONG: Duration = Duration::from_millis(2);
 const REST_TIMES: u32 = 4;
+/// The most that one call counts: a store that stood still, or a machine that slept, is nobody's fault.
+const CALL_MAX: Duration = Duration::from_millis(250);
 /// A principal that makes no call for so long is forgotten.
 const ACTIVE: Duration = Duration::from_secs(2);
 
@@ -49,7 +51,7 @@ struct Share {
 
 /// A call that the store has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct StoreCall {
     mark: Mark,
     is_aside: bool,
     at: Boottime,
@@ -77,19 +79,19 @@ impl Default for Shares {
 
 impl Shares {
     /// A call goes to the store.
-    pub(super) fn send(&mut self, now: Boottime, mark: Mark, request: &Request) -> Sent {
+    pub(super) fn send(&mut self, now: Boottime, mark: Mark, request: &Request) -> StoreCall {
         self.of.entry(mark).or_default().under_way += 1;
-        Sent { mark, is_aside: request.is_aside(), at: now }
+        StoreCall { mark, is_aside: request.is_aside(), at: now }
     }
 
     /// It was answered.
-    pub(super) fn answered(&mut self, now: Boottime, Sent { mark, is_aside, at }: Sent) {
+    pub(super) fn answered(&mut self, now: Boottime, StoreCall { mark, is_aside, at }: StoreCall) {
         let [of_others, aside] = &mut self.answered_at;
         let last = if is_aside { aside } else { of_others };
         let latency = now.since(at);
         self.way = self.way.min(latency);
-        // On its way it keeps nobody waiting.
-        let taken = now.since(at.max(*last)).min(latency.saturating_sub(self.way));
+        // The time on the way to the store delays no other call.
+        let taken = now.since(at.max(*last)).min(latency.saturating_sub(self.way)).min(CALL_MAX);
         *last = now;
         let share = self.of.entry(mark).or_default();
         share.under_way = share.under_way.saturating_sub(1);
@@ -230,6 +232,18 @@ mod tests {
         }
         assert_eq!(line.turn("far"), Turn::Now);
         assert!(line.shares.of.len() <= 2);
+    }
+
+    #[test]
+    fn a_store_that_stood_still_costs_a_greedy_principal_a_second_at_most() {
+        let mut line = Line::new();
+        for _ in 0..100 {
+            line.call("greedy", MS * 20);
+            line.call("other", MS);
+        }
+        line.call("greedy", MS * 1500);
+        let Turn::At(at) = line.turn("greedy") else { panic!("{:?}", line.turn("greedy")) };
+        assert!(at.since(line.now) <= Duration::from_secs(1), "{:?}", at.since(line.now));
     }
 
     #[test]

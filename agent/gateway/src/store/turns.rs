@@ -1,5 +1,5 @@
 //! The order in which requests get to the store: those of one principal as they came, but for its beats, which wait for no
-//! other call; principals in turn, and those that take too much of the store's time after the others.
+//! other call; principals in turn, and greedy ones after the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -11,7 +11,7 @@ use tenure_core::time::Boottime;
 use tenure_stores::gateway::scope::Mark;
 use tokio::sync::mpsc;
 
-use super::shares::{Sent, Shares, Turn};
+use super::shares::{Shares, StoreCall, Turn};
 use super::{Message, WAITING_MAX};
 use crate::access::rows;
 
@@ -51,7 +51,7 @@ impl Inbox {
         self.has_next(now)
     }
 
-    /// True if one of those that were taken in may go to the store.
+    /// True if a message that was taken in may go to the store.
     pub(super) fn has_next(&mut self, now: Boottime) -> bool {
         self.turns.sort(now);
         !self.turns.order.is_empty()
@@ -72,22 +72,22 @@ impl Inbox {
     }
 
     /// The messages of a turn, `max` at most.
-    pub(super) fn take(&mut self, now: Boottime, max: usize) -> Vec<Taken> {
+    pub(super) fn take(&mut self, now: Boottime, max: usize) -> Vec<NextMessage> {
         self.turns.take(now, max)
     }
 
     /// The store has answered a call.
-    pub(super) fn answered(&mut self, now: Boottime, sent: Sent) {
+    pub(super) fn answered(&mut self, now: Boottime, sent: StoreCall) {
         self.turns.shares.answered(now, sent);
     }
 }
 
 /// A message that goes to the store.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct NextMessage {
     pub(super) message: Message,
     /// For [`Inbox::answered`].
-    pub(super) sent: Option<Sent>,
+    pub(super) sent: Option<StoreCall>,
     /// It has waited for too long, and is to be refused.
     pub(super) is_late: bool,
 }
@@ -113,7 +113,8 @@ impl Line {
     }
 }
 
-/// Pure. Messages that wait, each principal's in lines of their own; in one more those of nobody.
+/// Pure. Messages that wait: a line for the calls and one for the beats of each principal, and one for messages without a
+/// principal.
 #[derive(Debug, Default)]
 struct Turns {
     /// Each message with the instant at which it came.
@@ -163,7 +164,7 @@ impl Turns {
         });
     }
 
-    fn take(&mut self, now: Boottime, max: usize) -> Vec<Taken> {
+    fn take(&mut self, now: Boottime, max: usize) -> Vec<NextMessage> {
         self.sort(now);
         let (mut all, mut work) = (Vec::new(), 0);
         while all.len() < max && work < WORK_PER_TURN {
@@ -174,7 +175,7 @@ impl Turns {
         all
     }
 
-    fn next(&mut self, now: Boottime) -> Option<Taken> {
+    fn next(&mut self, now: Boottime) -> Option<NextMessage> {
         let of = loop {
             let of = self.order.pop_front()?;
             match of {
@@ -197,7 +198,7 @@ impl Turns {
                 && self.shares.turn(now, mark) != Turn::Now;
             sent = (!is_late).then(|| self.shares.send(now, mark, request));
         }
-        Some(Taken { message, sent, is_late })
+        Some(NextMessage { message, sent, is_late })
     }
 
     fn is_held_back(&self, now: Boottime, line: Line, mark: Mark) -> bool {
@@ -254,8 +255,8 @@ mod tests {
 
     const NOW: Boottime = Boottime::from_nanos(5_000_000_000);
 
-    fn names(messages: &[Taken]) -> Vec<String> {
-        let name = |taken: &Taken| match &taken.message {
+    fn names(messages: &[NextMessage]) -> Vec<String> {
+        let name = |taken: &NextMessage| match &taken.message {
             Message::Request { request, .. } => match &**request {
                 Request::Inspect(resource) => Some(resource.name.to_string()),
                 _ => None,
