@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_gettime};
 
 /// How long anything may take before a test gives up on it. Not a measure of speed: long enough for
 /// a machine that does ten other things.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Between two looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -19,7 +19,7 @@ pub(crate) const KINDS: [&str; 3] = ["leader", "semaphore", "master"];
 
 /// Grants between two kills, at most.
 const GRANTS_BETWEEN_KILLS_MAX: u64 = 20;
-/// `tenure run`: somebody else had it for all of the wait, or nobody answered during it.
+/// Of those that are impatient: somebody else had it for all of the wait, or nobody answered during it.
 const NOT_ACQUIRED: [i32; 2] = [75, 69];
 
 struct Contender {
@@ -124,7 +124,7 @@ impl<'a> Contenders<'a> {
         let name = format!("{language}-{}", self.started);
         let witness = self.witness.socket();
         let limit = limit_of(kind).to_string();
-        let is_impatient = language == "command" && self.below(4) == 0;
+        let is_brief = language == "command" && self.below(4) == 0;
         let mut command = match language {
             "command" => {
                 let script = script("command.sh");
@@ -134,7 +134,7 @@ impl<'a> Contenders<'a> {
                     _ => vec!["--leader", "mixed"],
                 };
                 options.extend(["--project", "mixed", "--name", &name, "--quiet"]);
-                if is_impatient {
+                if is_brief {
                     options.extend(["--wait", "50ms"]);
                 }
                 let inner = [script.as_path(), &witness, Path::new(kind), Path::new(&name)];
@@ -162,7 +162,7 @@ impl<'a> Contenders<'a> {
             socket: socket.to_owned(),
             name,
             program,
-            is_impatient,
+            is_impatient: is_brief || language == "rust",
             struck: false,
         }
     }

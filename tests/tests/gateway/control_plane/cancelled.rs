@@ -10,7 +10,7 @@ use tenure_tests::harness::{
 
 /// Calls that are given up, by several programs at a time.
 const BATCHES: usize = 5;
-const CALLS: usize = 100;
+const CALLS: usize = 40;
 
 fn routes(gateway: &Gateway, key: &Key) -> Vec<Value> {
     let body = json!({"tenant": "default", "name": null, "page": {"after": null, "limit": 1000}});

@@ -13,8 +13,8 @@ use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 
 const PROTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../client-sdk/proto/protos");
-const MAILBOXES: usize = 300;
-const ROUNDS: usize = 8;
+const MAILBOXES: usize = 200;
+const ROUNDS: usize = 4;
 /// What a gateway may take for what somebody does not take, KiB.
 const GROWS_BY_KIB_MAX: u64 = 4096;
 /// What a reader takes without being asked, bytes; far less than all changes.

@@ -126,6 +126,7 @@ impl Stage {
         honest.are_served(1);
         let attacked = honest.take_latencies();
         let taken = self.left();
+        let ended = clock::now();
         self.write_keys(false);
         let calls = attacks.end();
 
@@ -133,11 +134,11 @@ impl Stage {
         until("the gateway to give its memory back", || {
             self.rss_kib() <= before_kib + KEPT_KIB_MAX
         });
-        let rest = self.rss_kib();
+        let (rest, clean_after) = (self.rss_kib(), clock::now().since(ended));
         honest.are_served(2);
         println!(
             "{store}: {} s, {calls} hostile calls, {taken} hostile names in the store; others: p50 {} -> {}, p99 {} -> {}, \
-             longest {} -> {} us; RSS {} -> {} -> {} MiB",
+             longest {} -> {} us; RSS {} -> {} -> {} MiB, clean after {} s",
             length.as_secs(),
             quantile(&normal, 0.5),
             quantile(&attacked, 0.5),
@@ -148,6 +149,7 @@ impl Stage {
             before_kib >> 10,
             taken_kib >> 10,
             rest >> 10,
+            clean_after.as_secs(),
         );
         let refused = honest.refused();
         assert!(
