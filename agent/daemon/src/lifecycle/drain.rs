@@ -7,8 +7,8 @@ use tenure_host::signals::{Signal, Signals};
 
 use crate::heart::Control;
 
-/// Enough to write the answers that there are.
-const RESTART_DRAIN: Duration = Duration::from_millis(100);
+/// Enough to write the answers that there are, and a last event to a thousand streams on a busy machine.
+const RESTART_DRAIN: Duration = Duration::from_millis(500);
 
 /// How the agent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
