@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(doc)]
+use tenure_core::model::BEATS_MAX;
 use tenure_core::model::{
     Answer, Beat, ClaimId, Request, Resource, StandingEntry, Subject, UpstreamStanding,
 };
@@ -24,25 +26,17 @@ impl Face {
         resource: Resource,
     ) {
         let standing = self.store.look(Request::Inspect(resource.clone())).await;
-        if let Ok(Answer::Standing(standing)) = standing {
-            self.write_end_down(&standing, principal, claim, resource).await;
+        let Ok(Answer::Standing(standing)) = standing else { return };
+        // A beat of one that is there would have it outlive its holder.
+        if has_ended(&standing, claim) {
+            self.write_ends_down(principal, vec![Subject::Claim { claim, resource }]).await;
         }
     }
 
-    /// The same where the resource's standing is known.
-    pub(super) async fn write_end_down(
-        &self,
-        standing: &UpstreamStanding,
-        principal: &Arc<Principal>,
-        claim: ClaimId,
-        resource: Resource,
-    ) {
-        // A beat of one that is there would have it outlive its holder.
-        if !has_ended(standing, claim) {
-            return;
-        }
-        let subject = Subject::Claim { claim, resource };
-        let request = Request::Renew(vec![Beat { subject, ttl: BEAT_TTL }]);
+    /// Asks how claims of a principal have ended, [`BEATS_MAX`] at most, and writes it down.
+    pub(super) async fn write_ends_down(&self, principal: &Arc<Principal>, ended: Vec<Subject>) {
+        let beats = ended.into_iter().map(|subject| Beat { subject, ttl: BEAT_TTL });
+        let request = Request::Renew(beats.collect());
         let (asked, owner, trail) = (request.clone(), Arc::clone(principal), self.trail.clone());
         let changes = Arc::clone(&self.people.changes);
         let then = Box::new(move |result: &_| {
@@ -58,7 +52,7 @@ impl Face {
 }
 
 /// True if a claim neither holds nor waits. Of a long list that is not known.
-fn has_ended(standing: &UpstreamStanding, claim: ClaimId) -> bool {
+pub(super) fn has_ended(standing: &UpstreamStanding, claim: ClaimId) -> bool {
     let is_whole = |listed: &[StandingEntry], count: u64| listed.len() as u64 >= count;
     is_whole(&standing.holders, standing.holding)
         && is_whole(&standing.waiters, standing.waiting)

@@ -1,17 +1,19 @@
 //! Looks at resources of a shared store, which only hints that something has changed. One look serves all hints that came
-//! before it, so that a principal whose holds run out by the thousand costs the store no more than others.
+//! before it, and ends that were seen at about the same time are asked about together, so that a principal whose holds run
+//! out by the thousand costs the store no more than others.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tenure_core::model::{Answer, ClaimId, Request, Resource};
+use tenure_core::model::{Answer, BEATS_MAX, ClaimId, Request, Resource, Subject};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::Face;
+use super::ends::has_ended;
 use crate::access::Principal;
 
 /// Looks at the same time.
@@ -21,6 +23,8 @@ const REST: Duration = Duration::from_millis(100);
 /// Resources that wait for a look. Beyond them, and beyond so many ends of one, the beats of their holders tell.
 const RESOURCES_MAX: usize = 4096;
 const ENDS_MAX: usize = 1024;
+/// Between the first end that is seen and the question about it and those after it.
+const GATHER: Duration = Duration::from_millis(50);
 
 /// The hints of one resource since the last look at it.
 #[derive(Default)]
@@ -43,12 +47,14 @@ pub(super) struct Looks {
     runtime: Handle,
     hints: Mutex<HashMap<Resource, Hints>>,
     turns: Semaphore,
+    /// Claims that have ended, by their owners' names, to be asked about.
+    ended: Mutex<BTreeMap<Arc<str>, (Arc<Principal>, Vec<Subject>)>>,
 }
 
 impl Looks {
     pub(super) fn new(face: Weak<Face>, runtime: Handle) -> Arc<Looks> {
         let (hints, turns) = (Mutex::default(), Semaphore::new(LOOKS_MAX));
-        Arc::new(Looks { face, runtime, hints, turns })
+        Arc::new(Looks { face, runtime, hints, turns, ended: Mutex::default() })
     }
 
     /// Has the end of a claim written down, if it has ended.
@@ -85,14 +91,45 @@ impl Looks {
     }
 
     /// Looks at a resource until it has no more hints.
-    async fn run(&self, resource: &Resource) {
+    async fn run(self: &Arc<Looks>, resource: &Resource) {
         while let Some(hints) = self.next(resource) {
             if let (Ok(_turn), Some(face)) = (self.turns.acquire().await, self.face.upgrade()) {
-                face.follow(resource, hints).await;
+                self.gather(resource, face.follow(resource, hints).await);
             }
             #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
             tokio::time::sleep(REST).await;
         }
+    }
+
+    /// Has the ends of claims of a resource written down soon, with others.
+    fn gather(self: &Arc<Looks>, resource: &Resource, ends: Vec<(Arc<Principal>, ClaimId)>) {
+        let mut all = self.ended();
+        let is_awaited = !all.is_empty();
+        for (owner, claim) in ends {
+            let name = Arc::clone(&owner.name);
+            let (_, subjects) = all.entry(name).or_insert_with(|| (owner, Vec::new()));
+            subjects.push(Subject::Claim { claim, resource: resource.clone() });
+        }
+        if !is_awaited && !all.is_empty() {
+            let looks = Arc::clone(self);
+            self.runtime.spawn(async move { looks.settle().await });
+        }
+    }
+
+    async fn settle(&self) {
+        #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
+        tokio::time::sleep(GATHER).await;
+        let all = mem::take(&mut *self.ended());
+        let Some(face) = self.face.upgrade() else { return };
+        for (owner, subjects) in all.into_values() {
+            for subjects in subjects.chunks(BEATS_MAX) {
+                face.write_ends_down(&owner, subjects.to_vec()).await;
+            }
+        }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, (Arc<Principal>, Vec<Subject>)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The hints of a resource; without any it is forgotten.
@@ -111,15 +148,17 @@ impl Looks {
 }
 
 impl Face {
-    async fn follow(&self, resource: &Resource, hints: Hints) {
+    /// Those of the claims that may have ended that have.
+    async fn follow(&self, resource: &Resource, hints: Hints) -> Vec<(Arc<Principal>, ClaimId)> {
         let answer = self.store.look(Request::Inspect(resource.clone())).await;
-        let Ok(Answer::Standing(standing)) = answer else { return };
+        let Ok(Answer::Standing(standing)) = answer else { return Vec::new() };
         if hints.has_changed && self.people.seen.differs(resource, &standing) {
             self.people.changes.tell_changed(resource);
         }
-        for (owner, claim) in &hints.ends {
-            self.write_end_down(&standing, owner, *claim, resource.clone()).await;
-        }
+        // A beat of one that is there would have it outlive its holder.
+        let mut ends = hints.ends;
+        ends.retain(|(_, claim)| has_ended(&standing, *claim));
+        ends
     }
 }
 

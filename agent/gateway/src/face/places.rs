@@ -40,6 +40,14 @@ impl<K: Hash + Eq + Copy + Debug> Places<K> {
     }
 }
 
+impl<K: Hash + Eq + Copy + Debug> PlaceOf<K> {
+    /// How many places its key has.
+    pub(super) fn count(&self) -> usize {
+        let taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get(&self.key).copied().unwrap_or(0)
+    }
+}
+
 impl<K: Hash + Eq + Copy + Debug> Drop for PlaceOf<K> {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,6 +70,7 @@ mod tests {
         let mut held: Vec<_> = (0..2).map(|_| places.take("a", 2).unwrap()).collect();
         assert_eq!(places.take("a", 2).unwrap_err(), 2);
         let other = places.take("b", 2).unwrap();
+        assert_eq!((held[0].count(), other.count()), (2, 1));
         held.pop();
         assert!(places.take("a", 2).is_ok());
         drop((held, other));
