@@ -30,8 +30,10 @@ pub(super) const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(15);
 
 /// Streams of a principal that never rest …
 const RESTLESS_MAX: usize = 8;
-/// … and the rest of each after a write, for each of them, if there are more: 2 000 writes a second in all.
+/// … and the rest of each after a write, for each of them, if there are more: 2 000 writes a second in all. No news get
+/// older than [`REST_MAX`] by it.
 const REST: Duration = Duration::from_micros(500);
+const REST_MAX: Duration = Duration::from_millis(100);
 /// Bytes of events that are written together.
 const WRITE_MAX: usize = 16 << 10;
 
@@ -139,7 +141,8 @@ fn gather(source: &mut impl Source, event: Bytes) -> Bytes {
 #[expect(clippy::disallowed_methods, reason = "a machine that sleeps writes nothing meanwhile")]
 async fn rest(streams: usize) {
     if streams > RESTLESS_MAX {
-        sleep(REST.saturating_mul(u32::try_from(streams).unwrap_or(u32::MAX))).await;
+        let rest = REST.saturating_mul(u32::try_from(streams).unwrap_or(u32::MAX));
+        sleep(rest.min(REST_MAX)).await;
     }
 }
 
