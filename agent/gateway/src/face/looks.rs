@@ -47,9 +47,12 @@ pub(super) struct Looks {
     runtime: Handle,
     hints: Mutex<HashMap<Resource, Hints>>,
     turns: Semaphore,
-    /// Claims that have ended, by their owners' names, to be asked about.
-    ended: Mutex<BTreeMap<Arc<str>, (Arc<Principal>, Vec<Subject>)>>,
+    /// To be asked about soon.
+    ended: Mutex<Ended>,
 }
+
+/// Claims that have ended, and their owners, by their names.
+type Ended = BTreeMap<Arc<str>, (Arc<Principal>, Vec<Subject>)>;
 
 impl Looks {
     pub(super) fn new(face: Weak<Face>, runtime: Handle) -> Arc<Looks> {
@@ -128,7 +131,7 @@ impl Looks {
         }
     }
 
-    fn ended(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, (Arc<Principal>, Vec<Subject>)>> {
+    fn ended(&self) -> MutexGuard<'_, Ended> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,6 +191,22 @@ mod tests {
         assert_eq!(looks.hints().len(), RESOURCES_MAX);
         drop(all);
         while !looks.hints().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn ends_of_many_resources_are_asked_about_together() {
+        let looks = Looks::new(Weak::new(), Handle::current());
+        let owners = ["a", "b"].map(|name| Arc::new(Principal::new(name)));
+        for number in 0..1000 {
+            let owner = Arc::clone(&owners[number % 2]);
+            looks.gather(&resource(&number.to_string()), vec![(owner, ClaimId(uuid::Uuid::nil()))]);
+        }
+        let counts = Vec::from_iter(looks.ended().values().map(|(_, subjects)| subjects.len()));
+        assert_eq!(counts, [500, 500]);
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
+        while !looks.ended().is_empty() {
             tokio::task::yield_now().await;
         }
     }
