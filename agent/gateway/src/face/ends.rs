@@ -14,8 +14,9 @@ use super::Face;
 use crate::access::Principal;
 use crate::trail::By;
 
-/// The ttl of a beat of what has ended. It is asked for the reason, and changes nothing.
-const BEAT_TTL: Duration = Duration::from_secs(60);
+/// The ttl of a beat of what has ended: the shortest, for it is asked for the reason alone. A holder may have taken the
+/// same claim anew meanwhile, and no beat makes it end earlier, but a longer one would make it end later.
+const BEAT_TTL: Duration = Duration::from_millis(1);
 
 impl Face {
     /// Asks what became of a claim, and writes its end down, if it has ended.
@@ -27,7 +28,6 @@ impl Face {
     ) {
         let standing = self.store.look(Request::Inspect(resource.clone())).await;
         let Ok(Answer::Standing(standing)) = standing else { return };
-        // A beat of one that is there would have it outlive its holder.
         if has_ended(&standing, claim) {
             self.write_ends_down(principal, vec![Subject::Claim { claim, resource }]).await;
         }

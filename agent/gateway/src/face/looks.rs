@@ -158,7 +158,6 @@ impl Face {
         if hints.has_changed && self.people.seen.differs(resource, &standing) {
             self.people.changes.tell_changed(resource);
         }
-        // A beat of one that is there would have it outlive its holder.
         let mut ends = hints.ends;
         ends.retain(|(_, claim)| has_ended(&standing, *claim));
         ends
