@@ -51,8 +51,8 @@ pub(super) struct Looks {
     ended: Mutex<Ended>,
 }
 
-/// Claims that have ended, and their owners, by their names.
-type Ended = BTreeMap<Arc<str>, (Arc<Principal>, Vec<Subject>)>;
+/// Claims that have ended, and their owners, by the owner's address: one that was forgotten and came back has another account.
+type Ended = BTreeMap<usize, (Arc<Principal>, Vec<Subject>)>;
 
 impl Looks {
     pub(super) fn new(face: Weak<Face>, runtime: Handle) -> Arc<Looks> {
@@ -109,8 +109,8 @@ impl Looks {
         let mut all = self.ended();
         let is_awaited = !all.is_empty();
         for (owner, claim) in ends {
-            let name = Arc::clone(&owner.name);
-            let (_, subjects) = all.entry(name).or_insert_with(|| (owner, Vec::new()));
+            let address = Arc::as_ptr(&owner).addr();
+            let (_, subjects) = all.entry(address).or_insert_with(|| (owner, Vec::new()));
             subjects.push(Subject::Claim { claim, resource: resource.clone() });
         }
         if !is_awaited && !all.is_empty() {

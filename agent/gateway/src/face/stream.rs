@@ -55,7 +55,7 @@ pub(super) fn open(
     let stream = Stream { source, face, caller, silent, is_over: false, place, _open: open };
     let first = stream::once(ready(Ok::<_, Infallible>(Bytes::from_static(COMMENT))));
     let rest = stream::unfold(stream, async |mut stream| {
-        rest(stream.place.count()).await;
+        rest_after_write(stream.place.count()).await;
         let event = stream.next().await?;
         Some((Ok(gather(&mut stream.source, event)), stream))
     });
@@ -139,7 +139,7 @@ fn gather(source: &mut impl Source, event: Bytes) -> Bytes {
 
 /// The rest after a write, of each of so many streams of a principal.
 #[expect(clippy::disallowed_methods, reason = "a machine that sleeps writes nothing meanwhile")]
-async fn rest(streams: usize) {
+async fn rest_after_write(streams: usize) {
     if streams > RESTLESS_MAX {
         let rest = REST.saturating_mul(u32::try_from(streams).unwrap_or(u32::MAX));
         sleep(rest.min(REST_MAX)).await;
@@ -179,10 +179,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_more_streams_there_are_the_longer_each_rests() {
-        assert!(rest(RESTLESS_MAX).now_or_never().is_some());
-        assert!(rest(RESTLESS_MAX + 1).now_or_never().is_none());
+        assert!(rest_after_write(RESTLESS_MAX).now_or_never().is_some());
+        assert!(rest_after_write(RESTLESS_MAX + 1).now_or_never().is_none());
         let began = clock::now();
-        rest(100).await;
+        rest_after_write(100).await;
         assert!(clock::now().since(began) >= REST * 100);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) const KINDS: [&str; 3] = ["leader", "semaphore", "master"];
 
 /// Grants between two kills, at most.
 const GRANTS_BETWEEN_KILLS_MAX: u64 = 20;
-/// Of those that are impatient: somebody else had it for all of the wait, or nobody answered during it.
+/// Exit statuses of an impatient contender: another one had the resource for the whole wait, or the agent gave no answer.
 const NOT_ACQUIRED: [i32; 2] = [75, 69];
 
 struct Contender {
