@@ -33,6 +33,7 @@ struct Look {
 impl Thrift {
     /// For a process that may keep so many bytes without being asked: about what it has when nothing ever happened.
     pub fn new(kept_bytes: u64) -> Thrift {
+        memory::keep_little();
         let (given_back, busy_looks_max) = (None, None);
         Thrift { kept_bytes, busy_looks_max, before: Look::now(), given_back, looks: 0 }
     }
