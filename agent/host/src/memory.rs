@@ -24,7 +24,7 @@ pub fn cpu_time() -> Option<Duration> {
 /// piece that was ever freed, and [`give_back`] does not reach the ends of arenas other than the first.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const END_BYTES_MAX: libc::c_int = 1 << 20;
-/// Larger pieces are the system's, and go back to it at once.
+/// Larger pieces are mapped by themselves, and go back to the system at once.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const PIECE_BYTES_MAX: libc::c_int = 1 << 20;
 
@@ -53,12 +53,17 @@ pub fn give_back() {
 #[cfg(test)]
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
+    /// Each looks at the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn free_memory_goes_back_to_the_system() {
+        let _alone = ALONE.lock().unwrap();
         // Small pieces, and one at the end that stays: a large piece would go back by itself.
         let pieces: Vec<Vec<u8>> = (0..64 * 1024).map(|_| vec![1; 1024]).collect();
         let last = vec![1u8; 1024];
@@ -73,6 +78,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_has_freed_is_not_kept_at_the_end_of_its_arena() {
+        let _alone = ALONE.lock().unwrap();
         keep_little();
         let (mut full, mut left) = (0, 0);
         let burst = || {

@@ -176,15 +176,17 @@ impl LogFile for SimDisk {
         Ok(self.state().kept.get(key).cloned())
     }
 
-    fn entries(&self, range: Range<u64>) -> io::Result<Vec<Vec<u8>>> {
+    fn entries(&self, range: Range<u64>, _: usize) -> io::Result<Vec<Vec<u8>>> {
         Ok(self.state().log.range(range).map(|(_, entry)| entry.clone()).collect())
     }
 
-    fn span(&self) -> io::Result<Option<Span>> {
+    fn span(&self, from: u64) -> io::Result<Option<Span>> {
         let state = self.state();
-        let ends = state.log.first_key_value().zip(state.log.last_key_value());
-        let count = state.log.len() as u64;
-        Ok(ends.map(|((first, _), (last, _))| Span { first: *first, last: *last, count }))
+        let mut entries = state.log.range(from..);
+        let count = entries.clone().count() as u64;
+        let first = entries.next().map(|(first, _)| *first);
+        let last = entries.next_back().map(|(last, _)| *last).or(first);
+        Ok(first.zip(last).map(|(first, last)| Span { first, last, count }))
     }
 
     fn name(&self) -> String {

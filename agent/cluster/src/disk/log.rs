@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,8 +20,10 @@ use super::{Disk, LogFile, PURGED, Span, Write};
 use crate::raft::Types;
 
 pub(super) const FILE: &str = "log.sqlite";
-/// Entries that stay in memory, for the followers that keep up; those that are not written yet come on top.
+/// Entries that stay in memory, for the followers that keep up, and their bytes on the disk; those that are not written yet
+/// come on top.
 const IN_MEMORY: usize = 1024;
+const IN_MEMORY_BYTES: usize = 4 << 20;
 /// KiB of entries that wait to be written. A disk that takes no more holds up the consensus of its node: the others elect a
 /// leader without it.
 const WAITING_KIB: u32 = 64 << 10;
@@ -35,20 +37,62 @@ const COMMITTED: &str = "committed";
 pub(crate) struct Log {
     file: Arc<dyn LogFile>,
     state: Arc<Mutex<State>>,
-    /// The index of the last entry that is synced.
-    written: Arc<AtomicU64>,
+    /// Entries below this index are synced.
+    synced_below: Arc<AtomicU64>,
     /// The room for entries that are not written yet, in KiB.
     room: Arc<Semaphore>,
 }
 
 struct State {
-    /// The latest entries, and their bytes.
-    recent: BTreeMap<u64, (EntryOf<Types>, usize)>,
+    recent: Recent,
     /// The highest entry that is written.
     last: Option<LogIdOf<Types>>,
     purged: Option<LogIdOf<Types>>,
     vote: Option<VoteOf<Types>>,
     committed: Option<LogIdOf<Types>>,
+}
+
+/// The latest entries, each with its bytes.
+#[derive(Default)]
+struct Recent {
+    entries: BTreeMap<u64, (EntryOf<Types>, usize)>,
+    bytes: usize,
+}
+
+impl Recent {
+    /// `u64::MAX` when there is none.
+    fn first(&self) -> u64 {
+        self.entries.first_key_value().map_or(u64::MAX, |(index, _)| *index)
+    }
+
+    fn range(&self, range: Range<u64>) -> impl Iterator<Item = &(EntryOf<Types>, usize)> {
+        self.entries.range(range.start..range.end.max(range.start)).map(|(_, it)| it)
+    }
+
+    fn insert(&mut self, entry: EntryOf<Types>, bytes: usize) {
+        self.bytes += bytes;
+        if let Some((_, before)) = self.entries.insert(entry.index(), (entry, bytes)) {
+            self.bytes -= before;
+        }
+    }
+
+    /// Forgets the oldest ones that are synced, those below this index, as far as there are too many.
+    fn shrink(&mut self, synced_below: u64) {
+        while (self.entries.len() > IN_MEMORY || self.bytes > IN_MEMORY_BYTES)
+            && self.first() < synced_below
+            && let Some((_, (_, bytes))) = self.entries.pop_first()
+        {
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Takes out those from this index on.
+    fn split_off(&mut self, from: u64) -> Recent {
+        let entries = self.entries.split_off(&from);
+        let bytes = entries.values().map(|(_, bytes)| bytes).sum();
+        self.bytes -= bytes;
+        Recent { entries, bytes }
+    }
 }
 
 impl Log {
@@ -60,28 +104,39 @@ impl Log {
     pub(crate) fn open(disk: &dyn Disk) -> io::Result<Log> {
         let file = disk.log()?;
         let purged: Option<LogIdOf<Types>> = read(&*file, PURGED)?;
-        let span = file.span()?;
-        if span.is_some_and(|span| !is_whole(span, purged.map(|id| id.index))) {
+        let first = first_after(purged);
+        let span = file.span(first)?;
+        if span.is_some_and(|span| !is_whole(span, first)) {
             return Err(io::Error::other(format!("{} lacks entries{WAY_OUT}", file.name())));
         }
         let last = match span {
-            Some(span) => file.entries(span.last..span.last + 1)?.pop(),
+            Some(span) => file.entries(span.last..span.last + 1, usize::MAX)?.pop(),
             None => None,
         };
         let last = last.map(parse::<EntryOf<Types>>).transpose()?.map(|entry| entry.log_id());
         let state = State {
-            recent: BTreeMap::new(),
+            recent: Recent::default(),
             last: last.or(purged),
             purged,
             vote: read(&*file, VOTE)?,
             committed: read(&*file, COMMITTED)?,
         };
+        if let Some(id) = &purged {
+            // A node that ended may have left some of these in the file.
+            let write = Write::Purge { upto: id.index, value: bytes(id)? };
+            file.submit(write, Box::new(drop))?;
+        }
         let room = Arc::new(Semaphore::new(WAITING_KIB as usize));
-        Ok(Log { file, state: Arc::new(Mutex::new(state)), written: Arc::default(), room })
+        Ok(Log { file, state: Arc::new(Mutex::new(state)), synced_below: Arc::default(), room })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_memory(&self) -> usize {
+        self.state().recent.entries.len()
     }
 
     /// Writes, and waits for the sync.
@@ -97,10 +152,14 @@ fn read<T: DeserializeOwned>(file: &dyn LogFile, key: &str) -> io::Result<Option
     file.kept(key)?.map(parse).transpose()
 }
 
-/// PURE. True if no entry is missing after those that were purged.
-fn is_whole(span: Span, purged: Option<u64>) -> bool {
-    let expected = purged.map_or(0, |purged| purged + 1);
-    span.first == expected && span.last - span.first + 1 == span.count
+/// PURE. The index of the first entry after those that were purged.
+fn first_after(purged: Option<LogIdOf<Types>>) -> u64 {
+    purged.map_or(0, |id| id.index + 1)
+}
+
+/// PURE. True if no entry of a span from this index on is missing.
+fn is_whole(span: Span, first: u64) -> bool {
+    span.first == first && span.last - span.first + 1 == span.count
 }
 
 fn parse<T: DeserializeOwned>(bytes: Vec<u8>) -> io::Result<T> {
@@ -138,19 +197,20 @@ impl RaftLogReader<Types> for Log {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
+        let from = from.max(first_after(self.state().purged));
         if from >= end {
             return Ok(Vec::new());
         }
         let (first_recent, recent): (u64, Vec<_>) = {
             let state = self.state();
-            let first = state.recent.first_key_value().map_or(u64::MAX, |(index, _)| *index);
-            (first, state.recent.range(from..end).map(|(_, (entry, _))| entry.clone()).collect())
+            let recent = state.recent.range(from..end).map(|(entry, _)| entry.clone());
+            (state.recent.first(), recent.collect())
         };
         if from >= first_recent {
             return Ok(recent);
         }
         // The others are written.
-        let written = self.file.entries(from..end.min(first_recent))?;
+        let written = self.file.entries(from..end.min(first_recent), usize::MAX)?;
         let mut entries: Vec<_> = written.into_iter().map(parse).collect::<io::Result<_>>()?;
         entries.extend(recent);
         Ok(entries)
@@ -161,19 +221,22 @@ impl RaftLogReader<Types> for Log {
         start: u64,
         end: u64,
     ) -> io::Result<Vec<EntryOf<Types>>> {
+        // Of entries that were purged there are none after a gap, either.
+        if start >= end || start < first_after(self.state().purged) {
+            return Ok(Vec::new());
+        }
         let mut room = Room(TOGETHER_BYTES);
         let (first_recent, recent): (u64, Vec<_>) = {
             let state = self.state();
-            let first = state.recent.first_key_value().map_or(u64::MAX, |(index, _)| *index);
             let mut room = Room(TOGETHER_BYTES);
-            let those = state.recent.range(start..end.max(start));
-            let those = those.take_while(|(_, (_, length))| room.takes(*length));
-            (first, those.map(|(_, it)| it.clone()).collect())
+            let those = state.recent.range(start..end);
+            let those = those.take_while(|(_, length)| room.takes(*length));
+            (state.recent.first(), those.cloned().collect())
         };
         let mut entries = Vec::new();
         // The others are written.
         if start < first_recent {
-            for entry in self.file.entries(start..end.min(first_recent))? {
+            for entry in self.file.entries(start..end.min(first_recent), TOGETHER_BYTES)? {
                 if !room.takes(entry.len()) {
                     return Ok(entries);
                 }
@@ -182,7 +245,9 @@ impl RaftLogReader<Types> for Log {
         }
         let recent = recent.into_iter().take_while(|(_, length)| room.takes(*length));
         entries.extend(recent.map(|(entry, _)| entry));
-        Ok(entries)
+        // They may have been purged since.
+        let is_whole = entries.first().is_none_or(|entry| entry.index() == start);
+        Ok(if is_whole { entries } else { Vec::new() })
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<VoteOf<Types>>> {
@@ -238,22 +303,18 @@ impl RaftLogStorage<Types> for Log {
             Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(io::Error::other)?;
         {
             let mut state = self.state();
-            for (entry, (index, encoded)) in entries.into_iter().zip(&written) {
+            for (entry, (_, encoded)) in entries.into_iter().zip(&written) {
                 state.last = Some(entry.log_id());
-                state.recent.insert(*index, (entry, encoded.len()));
-            }
-            let synced = self.written.load(Ordering::Acquire);
-            while state.recent.len() > IN_MEMORY
-                && state.recent.first_key_value().is_some_and(|(index, _)| *index <= synced)
-            {
-                state.recent.pop_first();
+                state.recent.insert(entry, encoded.len());
             }
         }
-        let (last, synced) = (written.last().map(|(index, _)| *index), Arc::clone(&self.written));
+        let end = written.last().map(|(index, _)| index + 1);
+        let (state, synced_below) = (Arc::clone(&self.state), Arc::clone(&self.synced_below));
         let tell = move |result: io::Result<()>| {
             drop(room);
-            if let (Ok(()), Some(last)) = (&result, last) {
-                synced.store(last, Ordering::Release);
+            if let (Ok(()), Some(end)) = (&result, end) {
+                synced_below.store(end, Ordering::Release);
+                state.lock().unwrap_or_else(PoisonError::into_inner).recent.shrink(end);
             }
             done.io_completed(result);
         };
@@ -264,12 +325,12 @@ impl RaftLogStorage<Types> for Log {
         let from = last.as_ref().map_or(0, |last| last.index.saturating_add(1));
         {
             let mut state = self.state();
-            drop(state.recent.split_off(&from));
+            drop(state.recent.split_off(from));
             state.last = state.last.take().min(last);
         }
         self.write(Write::Truncate { from }).await?;
         // Entries of these places come again, and are not written yet.
-        self.written.fetch_min(from.saturating_sub(1), Ordering::AcqRel);
+        self.synced_below.fetch_min(from, Ordering::AcqRel);
         Ok(())
     }
 
@@ -278,7 +339,7 @@ impl RaftLogStorage<Types> for Log {
         let upto = last.index;
         {
             let mut state = self.state();
-            state.recent = state.recent.split_off(&upto.saturating_add(1));
+            state.recent = state.recent.split_off(upto.saturating_add(1));
             if state.last.as_ref().is_none_or(|known| known.index <= upto) {
                 state.last = Some(last);
             }

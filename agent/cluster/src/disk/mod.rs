@@ -77,19 +77,19 @@ pub trait LogFile: Send + Sync {
     /// When it cannot be read.
     fn kept(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// The entries of a range that are written.
+    /// The first entries of a range that are written, up to that with which they have so many bytes.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
-    fn entries(&self, range: Range<u64>) -> io::Result<Vec<Vec<u8>>>;
+    fn entries(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Vec<u8>>>;
 
-    /// The entries that are there when it is opened.
+    /// The entries from this one on that are there when it is opened.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
-    fn span(&self) -> io::Result<Option<Span>>;
+    fn span(&self, from: u64) -> io::Result<Option<Span>>;
 
     /// Its name for people.
     fn name(&self) -> String;
@@ -108,11 +108,23 @@ pub enum Write {
     Truncate {
         from: u64,
     },
-    /// Entries up to this one go, and the value says which was the last of them.
+    /// Entries up to this one go, now or with later writes, and the value says which was the last of them. Nobody asks for
+    /// them any more.
     Purge {
         upto: u64,
         value: Vec<u8>,
     },
+}
+
+impl Write {
+    /// The bytes that it adds.
+    fn bytes(&self) -> usize {
+        match self {
+            Write::Append(entries) => entries.iter().map(|(_, entry)| entry.len()).sum(),
+            Write::Keep { value, .. } | Write::Purge { value, .. } => value.len(),
+            Write::Truncate { .. } => 0,
+        }
+    }
 }
 
 /// The key of the id of the last purged entry.

@@ -24,9 +24,9 @@ impl SqliteLog {
         let reader = Mutex::new(Connection::open(&path).map_err(io::Error::other)?);
         let (jobs, queue) = mpsc::channel();
         let thread = std::thread::Builder::new().name("raft-log".to_owned());
-        let lock = Arc::clone(folder.held());
+        let (lock, at) = (Arc::clone(folder.held()), path.clone());
         thread.spawn(move || {
-            writer::run(connection, &queue);
+            writer::run(connection, &at, &queue);
             // As long as anybody could ask for something to be written, the folder is this node's.
             drop(lock);
         })?;
@@ -37,12 +37,21 @@ impl SqliteLog {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entries_here(&self, range: &Range<u64>) -> rusqlite::Result<Vec<Vec<u8>>> {
+    fn entries_here(&self, range: &Range<u64>, most: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
         let reader = self.reader();
         let select = "SELECT entry FROM log WHERE position >= ? AND position < ? ORDER BY position";
         let mut select = reader.prepare_cached(select)?;
         let bounds = [position(range.start), position(range.end)];
-        select.query_map(bounds, |row| row.get(0))?.collect()
+        let (mut entries, mut length) = (Vec::new(), 0);
+        let mut rows = select.query(bounds)?;
+        while length < most
+            && let Some(row) = rows.next()?
+        {
+            let entry: Vec<u8> = row.get(0)?;
+            length += entry.len();
+            entries.push(entry);
+        }
+        Ok(entries)
     }
 }
 
@@ -57,13 +66,13 @@ impl LogFile for SqliteLog {
         writer::kept(&self.reader(), key).map_err(io::Error::other)
     }
 
-    fn entries(&self, range: Range<u64>) -> io::Result<Vec<Vec<u8>>> {
-        self.entries_here(&range).map_err(io::Error::other)
+    fn entries(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Vec<u8>>> {
+        self.entries_here(&range, most).map_err(io::Error::other)
     }
 
-    fn span(&self) -> io::Result<Option<Span>> {
-        let select = "SELECT min(position), max(position), count(*) FROM log";
-        let span = self.reader().query_row(select, [], |row| {
+    fn span(&self, from: u64) -> io::Result<Option<Span>> {
+        let select = "SELECT min(position), max(position), count(*) FROM log WHERE position >= ?";
+        let span = self.reader().query_row(select, [position(from)], |row| {
             let bounds: (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
             let count: i64 = row.get(2)?;
             Ok(bounds.0.zip(bounds.1).map(|(first, last)| Span {

@@ -85,11 +85,11 @@ impl LogFile for Hung {
         Ok(None)
     }
 
-    fn entries(&self, _: Range<u64>) -> io::Result<Vec<Vec<u8>>> {
+    fn entries(&self, _: Range<u64>, _: usize) -> io::Result<Vec<Vec<u8>>> {
         Ok(Vec::new())
     }
 
-    fn span(&self) -> io::Result<Option<Span>> {
+    fn span(&self, _: u64) -> io::Result<Option<Span>> {
         Ok(None)
     }
 
@@ -158,6 +158,71 @@ async fn entries_that_go_together_are_bounded_by_their_bytes() {
         next += indexes.len() as u64;
     }
     assert!(batches.len() >= 9 && batches.contains(&1), "{batches:?}");
+}
+
+#[tokio::test]
+async fn large_entries_stay_in_memory_up_to_their_bytes() {
+    let folder = TempDir::new().unwrap();
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+    for index in 0..100 {
+        log.blocking_append(vec![large_entry(index, 100)]).await.unwrap();
+    }
+    assert!((30..=41).contains(&log.in_memory()), "{}", log.in_memory());
+    assert_eq!(read(&mut log, 0..100).await, (0..100).collect::<Vec<_>>());
+    // What is taken away gives its room to others.
+    log.truncate_after(Some(id(80))).await.unwrap();
+    assert_eq!(read(&mut log, 0..100).await, (0..81).collect::<Vec<_>>());
+    for index in 81..101 {
+        log.blocking_append(vec![large_entry(index, 100)]).await.unwrap();
+    }
+    assert!((30..=41).contains(&log.in_memory()), "{}", log.in_memory());
+    log.purge(id(100)).await.unwrap();
+    for index in 101..130 {
+        log.blocking_append(vec![large_entry(index, 100)]).await.unwrap();
+    }
+    assert_eq!(log.in_memory(), 29);
+}
+
+#[tokio::test]
+async fn purged_entries_go_piece_by_piece_and_are_not_read_meanwhile() {
+    let folder = TempDir::new().unwrap();
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+    log.blocking_append(entries(0..5000)).await.unwrap();
+    log.purge(id(3999)).await.unwrap();
+    assert_eq!(read(&mut log, 0..5000).await, (4000..5000).collect::<Vec<_>>());
+    drop(log);
+    let in_file = || {
+        let file = rusqlite::Connection::open(folder.path().join("log.sqlite")).unwrap();
+        file.query_row("SELECT count(*) FROM log", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    // A node that ended meanwhile goes on with them, and with others far above.
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+    assert!((4000..5000).contains(&in_file()), "{}", in_file());
+    log.purge(id(9999)).await.unwrap();
+    log.blocking_append(entries(10_000..10_010)).await.unwrap();
+    drop(log);
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+    assert_eq!(read(&mut log, 0..20_000).await, (10_000..10_010).collect::<Vec<_>>());
+    assert!(in_file() > 10, "none are left from before");
+    for index in 10_010..10_110 {
+        log.blocking_append(entries(index..index + 1)).await.unwrap();
+    }
+    assert_eq!(in_file(), 110);
+}
+
+#[tokio::test]
+async fn what_is_written_gets_into_the_database_while_more_is_written() {
+    let folder = TempDir::new().unwrap();
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+    let length = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
+    let mut next = 0;
+    // By itself SQLite would move it beyond 64 MiB alone, and overwrite it then.
+    while length("log.sqlite") < 8 << 20 || next < 1300 {
+        log.blocking_append(vec![large_entry(next, 100)]).await.unwrap();
+        next += 1;
+        assert!(length("log.sqlite-wal") < 60 << 20, "after {next} entries");
+    }
+    assert_eq!(read(&mut log, 0..next).await, (0..next).collect::<Vec<_>>());
 }
 
 /// The output of a future, if it has one at once.

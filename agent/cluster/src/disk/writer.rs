@@ -3,8 +3,10 @@
 use std::io;
 use std::path::Path;
 use std::sync::mpsc;
+use std::thread;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use tracing::warn;
 
 use super::{Done, PURGED, Write};
 
@@ -21,11 +23,24 @@ pub(super) const TABLES: &str =
     "CREATE TABLE log (position INTEGER PRIMARY KEY, entry BLOB NOT NULL);
      CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
 
+/// After so many bytes, what SQLite's write-ahead log has is moved to the database by a thread of its own.
+const MOVED_BYTES: usize = 4 << 20;
+/// With so many more, whoever writes waits for that thread.
+const WAITING_BYTES: usize = 32 << 20;
+/// A transaction writes whole pages: about so many bytes beside those that it is given.
+const TRANSACTION_BYTES: usize = 12 << 10;
+
+/// Entries that were purged leave the file with later writes: with each so many rows and bytes at most …
+const PURGED_ROWS: u64 = 64;
+const PURGED_BYTES: u64 = 1 << 20;
+/// … and so many times what is written, so that they leave faster than others come.
+const PURGED_TIMES: u64 = 2;
+
 /// Opens the file that a thread of its own writes.
 pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;",
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16000;",
     )?;
     Ok(connection)
 }
@@ -36,22 +51,83 @@ pub(super) fn kept(connection: &Connection, key: &str) -> rusqlite::Result<Optio
 }
 
 /// Writes until nobody can ask any more.
-pub(super) fn run(mut connection: Connection, jobs: &mpsc::Receiver<Job>) {
+pub(super) fn run(mut connection: Connection, path: &Path, jobs: &mpsc::Receiver<Job>) {
+    let (ask, asked) = mpsc::sync_channel(1);
+    let (tell, told) = mpsc::sync_channel(1);
+    thread::scope(|scope| {
+        let move_when_asked = move || {
+            while asked.recv().is_ok() {
+                let moved = Connection::open(path).and_then(|it| checkpoint(&it));
+                if let Err(error) = moved {
+                    warn!(path = %path.display(), %error, "the write-ahead log is not moved");
+                }
+                if tell.send(()).is_err() {
+                    return;
+                }
+            }
+        };
+        // Without that thread SQLite moves it by itself, while somebody writes.
+        let thread = thread::Builder::new().name("raft-checkpoint".to_owned());
+        let _ = thread.spawn_scoped(scope, move_when_asked);
+        let mover = Mover { ask, told, is_asked: false, bytes: 0 };
+        write_all(&mut connection, jobs, mover);
+    });
+}
+
+/// The thread that moves the write-ahead log, as the one that writes sees it.
+struct Mover {
+    ask: mpsc::SyncSender<()>,
+    told: mpsc::Receiver<()>,
+    is_asked: bool,
+    /// Written since it was asked last.
+    bytes: usize,
+}
+
+impl Mover {
+    /// So many bytes were written.
+    fn written(&mut self, bytes: usize, connection: &Connection) {
+        self.bytes += bytes;
+        let is_told = match self.bytes >= WAITING_BYTES {
+            true => self.is_asked && self.told.recv().is_ok(),
+            false => self.told.try_recv().is_ok(),
+        };
+        if is_told {
+            self.is_asked = false;
+            // What was written meanwhile is left. SQLite overwrites the write-ahead log once it has all been moved.
+            if let Err(error) = checkpoint(connection) {
+                warn!(%error, "the write-ahead log is not moved");
+            }
+        }
+        if !self.is_asked && self.bytes >= MOVED_BYTES && self.ask.try_send(()).is_ok() {
+            (self.is_asked, self.bytes) = (true, 0);
+        }
+    }
+}
+
+/// Moves what the write-ahead log has to the database. Others write meanwhile.
+fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+fn write_all(connection: &mut Connection, jobs: &mpsc::Receiver<Job>, mut mover: Mover) {
     let mut failure: Option<String> = None;
+    let mut purge = None;
     while let Ok(first) = jobs.recv() {
         let batch = take_batch(first, jobs);
         if failure.is_none()
-            && let Err(error) = write(&mut connection, &batch)
+            && let Err(error) = write(connection, &batch, &mut purge)
         {
             let path = connection.path().unwrap_or_default();
             failure = Some(format!("{path} cannot be written: {error}"));
         }
+        let bytes: usize = batch.iter().map(|job| job.write.bytes()).sum();
         for Job { done, .. } in batch {
             done(match &failure {
                 None => Ok(()),
                 Some(failure) => Err(io::Error::other(failure.clone())),
             });
         }
+        mover.written(TRANSACTION_BYTES + bytes, connection);
     }
 }
 
@@ -70,9 +146,15 @@ fn take_batch(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
     batch
 }
 
-fn write(connection: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
+/// Writes a batch, and takes some of the entries away that were purged before.
+fn write(
+    connection: &mut Connection,
+    batch: &[Job],
+    purge: &mut Option<u64>,
+) -> rusqlite::Result<()> {
     let keep = "INSERT OR REPLACE INTO kept (key, value) VALUES (?, ?)";
     let transaction = connection.transaction()?;
+    let mut written = 0;
     for job in batch {
         match &job.write {
             Write::Append(entries) => {
@@ -80,6 +162,7 @@ fn write(connection: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                 let mut insert = transaction.prepare_cached(insert)?;
                 for (index, entry) in entries {
                     insert.execute(params![position(*index), entry])?;
+                    written += 1;
                 }
             }
             Write::Keep { key, value } => {
@@ -91,12 +174,41 @@ fn write(connection: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
             }
             Write::Purge { upto, value } => {
                 transaction.prepare_cached(keep)?.execute(params![PURGED, value])?;
-                let delete = "DELETE FROM log WHERE position <= ?";
-                transaction.prepare_cached(delete)?.execute([position(*upto)])?;
+                *purge = (*purge).max(Some(*upto));
             }
         }
     }
+    if let Some(upto) = *purge {
+        let bytes: usize = batch.iter().map(|job| job.write.bytes()).sum();
+        let rows = PURGED_ROWS + PURGED_TIMES * written;
+        let bytes = PURGED_BYTES + PURGED_TIMES * bytes as u64;
+        if !purge_some(&transaction, upto, rows, bytes)? {
+            *purge = None;
+        }
+    }
     transaction.commit()
+}
+
+/// Takes away the oldest entries up to this one, within so many rows and bytes, but one at least. False if no more are left.
+fn purge_some(of: &Connection, upto: u64, rows: u64, bytes: u64) -> rusqlite::Result<bool> {
+    let select = "SELECT position, length(entry) FROM log WHERE position <= ? ORDER BY position";
+    let mut select = of.prepare_cached(select)?;
+    let mut found = select.query([position(upto)])?;
+    let (mut last, mut count, mut length) = (None, 0, 0);
+    let is_more = loop {
+        let Some(row) = found.next()? else { break false };
+        count += 1;
+        length += row.get::<_, i64>(1)?.unsigned_abs();
+        if last.is_some() && (count > rows || length > bytes) {
+            break true;
+        }
+        last = Some(row.get::<_, i64>(0)?);
+    };
+    drop(found);
+    if let Some(last) = last {
+        of.prepare_cached("DELETE FROM log WHERE position <= ?")?.execute([last])?;
+    }
+    Ok(is_more)
 }
 
 /// SQLite's integers have a sign.
