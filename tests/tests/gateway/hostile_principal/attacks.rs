@@ -1,17 +1,16 @@
 //! What one principal with a good key can do to a gateway: each attack goes on, as fast as it is answered, until it is told to stop.
 
-use std::io::{self, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use std::{env, thread};
 
-use nix::unistd::gettid;
 use serde_json::{Value, json};
 use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
+use super::apart::{self, Apart, yield_to_others};
 use super::link::Link;
 
 /// Longest name that is let in, bytes.
@@ -45,36 +44,21 @@ const KEY: &str = "TENURE_HOSTILE_KEY";
 /// Before the number of calls.
 const CALLS: &str = "calls that were answered: ";
 
-/// All attacks at once, in a process of their own, until it is told to end.
-pub(crate) struct Attacks(Child);
+/// All attacks at once, until it is told to end.
+pub(crate) struct Attacks(Apart);
 
 impl Attacks {
-    /// Not threads of this process: it would wait for locks that they hold while they yield.
     pub(crate) fn begin(ports: &[u16], key: &str) -> Attacks {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let mut attacks = Command::new(env::current_exe().expect("it runs"));
-        attacks.args(["--exact", "--ignored", "--nocapture"]);
-        attacks.arg("hostile_principal::attacks::until_the_end_of_its_input");
-        attacks.env(PORTS, ports.join(",")).env(KEY, key);
-        let attacks = attacks.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        Attacks(attacks.expect("it runs already"))
+        let with = [(PORTS, ports.join(",")), (KEY, key.to_owned())];
+        Attacks(Apart::begin("attacks::until_the_end_of_its_input", &with))
     }
 
     /// Calls that were answered, whichever way.
-    pub(crate) fn end(mut self) -> u64 {
-        drop(self.0.stdin.take());
-        let mut said = String::new();
-        let out = self.0.stdout.take().expect("it is piped");
-        BufReader::new(out).read_to_string(&mut said).expect("it says how many");
+    pub(crate) fn end(self) -> u64 {
+        let said = self.0.end();
         let calls = said.lines().find_map(|line| line.strip_prefix(CALLS)?.parse().ok());
         calls.unwrap_or_else(|| panic!("the attacks: {said}"))
-    }
-}
-
-impl Drop for Attacks {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        self.0.wait().expect("it is a child");
     }
 }
 
@@ -102,19 +86,10 @@ fn until_the_end_of_its_input() {
             let thread = thread::Builder::new().name(name.to_owned());
             thread.spawn_scoped(scope, run).expect("a thread can be started");
         }
-        io::stdin().read_to_end(&mut Vec::new()).expect("it is a pipe");
+        apart::until_told_to_end();
         stop.store(true, Relaxed);
     });
     println!("\n{CALLS}{}", calls.load(Relaxed));
-}
-
-/// Has this thread run only when no other wants to: a real attacker has a processor of its own, and here it would take that
-/// of the gateway and of everybody else.
-fn yield_to_others() {
-    let thread = gettid().to_string();
-    let mut chrt = Command::new("chrt");
-    let status = chrt.args(["--idle", "--pid", "0", &thread]).status();
-    assert!(status.is_ok_and(|status| status.success()), "chrt is of util-linux");
 }
 
 struct Attacker {

@@ -2,9 +2,11 @@
 //! embedded store here, and for ten minutes on every store by `tests/long hostile`.
 //!
 //! Held are: no call of another principal is refused or unanswered, none of their holds is lost, and once the key is gone the
-//! gateway's memory and the store are as they were. Latencies are printed, and compared by `tests/long hostile` alone: here
-//! all of it shares two cores with other tests.
+//! gateway's memory and the store are as they were. Latencies are printed, and mean something in `tests/long hostile` alone:
+//! here all of it shares two cores with other tests. There they are measured three times: in calm, with processors that
+//! are busy with nothing, and attacked, with processors as busy.
 
+mod apart;
 mod attacks;
 mod honest;
 mod link;
@@ -26,7 +28,7 @@ use self::link::Link;
 /// The variable with the length of the attack, s.
 const LENGTH: &str = "TENURE_HOSTILE_S";
 const LENGTH_DEFAULT_S: u64 = 5;
-/// The calm before, which shows how others are served normally.
+/// The calm before, which shows how others are served normally: so long at least, and a tenth of the attack.
 const CALM: Duration = Duration::from_secs(5);
 const HONEST: usize = 4;
 /// A gateway may keep so much more after an attack than before it: tables that have grown once.
@@ -107,14 +109,21 @@ impl Stage {
     /// The whole trial; `meanwhile` has to succeed during the attack.
     fn run(&self, store: &str, meanwhile: impl FnOnce(&[Gateway])) {
         let length = env::var(LENGTH).ok().map(|it| it.parse().expect("a number of s"));
+        let is_alone = length.is_some();
         let length = Duration::from_secs(length.unwrap_or(LENGTH_DEFAULT_S));
+        let calm = CALM.max(length / 10);
         let keys: Vec<_> =
             self.honest.iter().map(|(it, key)| (it.clone(), key.text.clone())).collect();
         let honest = Honest::start(&self.ports(), &keys);
         honest.are_served(2);
         honest.take_latencies();
-        lasts(CALM, || {});
+        lasts(calm, || {});
         let (normal, before_kib) = (honest.take_latencies(), self.rss_kib());
+        let busy_processors = is_alone.then(apart::busy_processors);
+        if is_alone {
+            lasts(calm, || {});
+        }
+        let busy = honest.take_latencies();
 
         let attacks = Attacks::begin(&self.ports(), &self.evil.text);
         let (began, mut taken_kib) = (clock::now(), 0);
@@ -129,6 +138,7 @@ impl Stage {
         let ended = clock::now();
         self.write_keys(false);
         let calls = attacks.end();
+        drop(busy_processors);
 
         until("what the hostile principal had to be gone from the store", || self.left() == 0);
         until("the gateway to give its memory back", || {
@@ -137,14 +147,17 @@ impl Stage {
         let (rest, clean_after) = (self.rss_kib(), clock::now().since(ended));
         honest.are_served(2);
         println!(
-            "{store}: {} s, {calls} hostile calls, {taken} hostile names in the store; others: p50 {} -> {}, p99 {} -> {}, \
-             longest {} -> {} us; RSS {} -> {} -> {} MiB, clean after {} s",
+            "{store}: {} s, {calls} hostile calls, {taken} hostile names in the store; others in calm, \
+             with busy processors, attacked: p50 {} {} {}, p99 {} {} {}, longest {} {} {} us; RSS {} -> {} -> {} MiB, clean after {} s",
             length.as_secs(),
             quantile(&normal, 0.5),
+            quantile(&busy, 0.5),
             quantile(&attacked, 0.5),
             quantile(&normal, 0.99),
+            quantile(&busy, 0.99),
             quantile(&attacked, 0.99),
             quantile(&normal, 1.0),
+            quantile(&busy, 1.0),
             quantile(&attacked, 1.0),
             before_kib >> 10,
             taken_kib >> 10,
