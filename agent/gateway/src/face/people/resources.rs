@@ -134,7 +134,7 @@ pub(super) async fn resources(
 async fn row(face: &Face, caller: &Caller, resource: Resource) -> (Row, Option<Failure>) {
     let Resource { tenant, kind, name } = resource.clone();
     let (mut standing, mut route, mut failure) = (UpstreamStanding::default(), None, None);
-    match face.store.look(Request::Inspect(resource.clone())).await {
+    match look(face, Request::Inspect(resource.clone())).await {
         Ok(Answer::Standing(found)) => {
             face.people.seen.note(&resource, &found);
             standing = found;
@@ -147,7 +147,7 @@ async fn row(face: &Face, caller: &Caller, resource: Resource) -> (Row, Option<F
     }
     if kind == Kind::Lease && failure.is_none() {
         let (tenant, name, page) = (Arc::clone(&tenant), Some(Arc::clone(&name)), Page::whole());
-        match face.store.look(Request::Routes { tenant, name, page }).await {
+        match look(face, Request::Routes { tenant, name, page }).await {
             Ok(Answer::Routes(mut found)) => route = found.routes.pop(),
             Ok(_) => {}
             Err(cause) => failure = Some(cause),
@@ -172,6 +172,14 @@ async fn row(face: &Face, caller: &Caller, resource: Resource) -> (Row, Option<F
         error: failure.as_ref().map(|failure| failure.cause().to_owned()),
     };
     (row, failure)
+}
+
+/// Asks once more if the answer was lost: a store that has just gone away is known to be away then, and the row stays what it was.
+async fn look(face: &Face, request: Request) -> Result<Answer, Failure> {
+    match face.store.look(request.clone()).await {
+        Err(Failure::Unknown(_)) => face.store.look(request).await,
+        answer => answer,
+    }
 }
 
 fn owner(entry: StandingEntry) -> Owner {
