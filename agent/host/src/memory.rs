@@ -24,14 +24,14 @@ pub fn cpu_time() -> Option<Duration> {
 /// piece that was ever freed, and [`give_back`] does not reach the ends of arenas other than the first.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const END_BYTES_MAX: libc::c_int = 1 << 20;
-/// Larger pieces are mapped by themselves, and go back to the system at once.
+/// Larger pieces get a mapping of their own (mmap), which is returned when the piece is freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const PIECE_BYTES_MAX: libc::c_int = 1 << 20;
 
-/// Has the allocator keep little of what is free, from now on, in the whole process.
+/// Makes glibc return free memory to the system early, in the whole process.
 pub fn keep_little() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: both take two numbers, and change how much the allocator keeps, not what is in use.
+    // SAFETY: `mallopt` takes two integers and sets thresholds; memory in use is not touched.
     // JUSTIFICATION: without this, glibc keeps tens of MiB for each thread after a burst.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, END_BYTES_MAX);

@@ -32,7 +32,7 @@ struct Look {
 
 impl Thrift {
     /// For a process that may keep so many bytes without being asked: about what it has when nothing ever happened.
-    /// The allocator of the process keeps little from now on.
+    /// Sets the allocator of the whole process to keep little: [`memory::keep_little`].
     pub fn new(kept_bytes: u64) -> Thrift {
         memory::keep_little();
         let (given_back, busy_looks_max) = (None, None);

@@ -27,12 +27,17 @@ struct State {
     log: BTreeMap<u64, Vec<u8>>,
     kept: BTreeMap<&'static str, Vec<u8>>,
     image: Option<Vec<u8>>,
+    /// Entries below this index are to be deleted. The process forgets it when it ends, as that of a real disk does.
+    purge_below: u64,
     /// Writes that are not synced, with the instants of their syncs.
     under_way: VecDeque<(u64, Job)>,
     /// Draws the delays.
     chance: u64,
     now_us: u64,
 }
+
+/// Purged entries that are deleted with each write: fewer than a purge names, so that some are left when the process ends.
+const PURGED_TOGETHER: usize = 3;
 
 enum Change {
     Log(Write),
@@ -57,7 +62,12 @@ impl State {
             }
             Change::Log(Write::Purge { upto, value }) => {
                 self.kept.insert(PURGED, value);
-                self.log = self.log.split_off(&(upto + 1));
+                self.purge_below = self.purge_below.max(upto + 1);
+            }
+        }
+        for _ in 0..PURGED_TOGETHER {
+            if self.log.first_key_value().is_some_and(|(index, _)| *index < self.purge_below) {
+                self.log.pop_first();
             }
         }
     }
@@ -114,6 +124,7 @@ impl SimDisk {
         for (_, job) in under_way.drain(..written) {
             state.put(job.change);
         }
+        state.purge_below = 0;
         drop(state);
     }
 
@@ -121,6 +132,7 @@ impl SimDisk {
     pub(crate) fn wipe(&self) {
         let mut state = self.state();
         (state.log, state.kept, state.image) = (BTreeMap::new(), BTreeMap::new(), None);
+        state.purge_below = 0;
     }
 
     fn submit(&self, change: Change, done: Done) {
@@ -176,8 +188,17 @@ impl LogFile for SimDisk {
         Ok(self.state().kept.get(key).cloned())
     }
 
-    fn entries(&self, range: Range<u64>, _: usize) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.state().log.range(range).map(|(_, entry)| entry.clone()).collect())
+    fn entries(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Vec<u8>>> {
+        let state = self.state();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (_, entry) in state.log.range(range) {
+            if bytes >= most {
+                break;
+            }
+            bytes += entry.len();
+            entries.push(entry.clone());
+        }
+        Ok(entries)
     }
 
     fn span(&self, from: u64) -> io::Result<Option<Span>> {

@@ -20,8 +20,8 @@ use super::{Disk, LogFile, PURGED, Span, Write};
 use crate::raft::Types;
 
 pub(super) const FILE: &str = "log.sqlite";
-/// Entries that stay in memory, for the followers that keep up, and their bytes on the disk; those that are not written yet
-/// come on top.
+/// How many entries, and how many bytes of entries, stay in memory for followers that keep up. Entries that are not synced
+/// yet come on top.
 const IN_MEMORY: usize = 1024;
 const IN_MEMORY_BYTES: usize = 4 << 20;
 /// KiB of entries that wait to be written. A disk that takes no more holds up the consensus of its node: the others elect a
@@ -122,7 +122,7 @@ impl Log {
             committed: read(&*file, COMMITTED)?,
         };
         if let Some(id) = &purged {
-            // A node that ended may have left some of these in the file.
+            // The process may have ended before all purged rows were deleted.
             let write = Write::Purge { upto: id.index, value: bytes(id)? };
             file.submit(write, Box::new(drop))?;
         }
@@ -152,7 +152,7 @@ fn read<T: DeserializeOwned>(file: &dyn LogFile, key: &str) -> io::Result<Option
     file.kept(key)?.map(parse).transpose()
 }
 
-/// PURE. The index of the first entry after those that were purged.
+/// PURE. The index after that of the last purged entry.
 fn first_after(purged: Option<LogIdOf<Types>>) -> u64 {
     purged.map_or(0, |id| id.index + 1)
 }
@@ -221,7 +221,7 @@ impl RaftLogReader<Types> for Log {
         start: u64,
         end: u64,
     ) -> io::Result<Vec<EntryOf<Types>>> {
-        // Of entries that were purged there are none after a gap, either.
+        // Replication must not skip purged entries: an empty answer has the follower sent an image.
         if start >= end || start < first_after(self.state().purged) {
             return Ok(Vec::new());
         }
@@ -238,14 +238,14 @@ impl RaftLogReader<Types> for Log {
         if start < first_recent {
             for entry in self.file.entries(start..end.min(first_recent), TOGETHER_BYTES)? {
                 if !room.takes(entry.len()) {
-                    return Ok(entries);
+                    break;
                 }
                 entries.push(parse(entry)?);
             }
         }
         let recent = recent.into_iter().take_while(|(_, length)| room.takes(*length));
         entries.extend(recent.map(|(entry, _)| entry));
-        // They may have been purged since.
+        // A purge may have deleted the first ones between the check above and the read.
         let is_whole = entries.first().is_none_or(|entry| entry.index() == start);
         Ok(if is_whole { entries } else { Vec::new() })
     }

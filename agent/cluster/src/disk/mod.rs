@@ -77,14 +77,14 @@ pub trait LogFile: Send + Sync {
     /// When it cannot be read.
     fn kept(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// The first entries of a range that are written, up to that with which they have so many bytes.
+    /// The written entries of a range, in order, until their bytes reach `most`.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
     fn entries(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Vec<u8>>>;
 
-    /// The entries from this one on that are there when it is opened.
+    /// The entries from this index on, when the log is opened.
     ///
     /// # Errors
     ///
@@ -108,8 +108,8 @@ pub enum Write {
     Truncate {
         from: u64,
     },
-    /// Entries up to this one go, now or with later writes, and the value says which was the last of them. Nobody asks for
-    /// them any more.
+    /// Deletes entries up to this index, at once or with later writes; the value is the id of the last one. Nobody reads
+    /// purged entries.
     Purge {
         upto: u64,
         value: Vec<u8>,

@@ -169,7 +169,7 @@ async fn large_entries_stay_in_memory_up_to_their_bytes() {
     }
     assert!((30..=41).contains(&log.in_memory()), "{}", log.in_memory());
     assert_eq!(read(&mut log, 0..100).await, (0..100).collect::<Vec<_>>());
-    // What is taken away gives its room to others.
+    // Truncated entries free their bytes in memory.
     log.truncate_after(Some(id(80))).await.unwrap();
     assert_eq!(read(&mut log, 0..100).await, (0..81).collect::<Vec<_>>());
     for index in 81..101 {

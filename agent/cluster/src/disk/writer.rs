@@ -23,17 +23,17 @@ pub(super) const TABLES: &str =
     "CREATE TABLE log (position INTEGER PRIMARY KEY, entry BLOB NOT NULL);
      CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
 
-/// After so many bytes, what SQLite's write-ahead log has is moved to the database by a thread of its own.
-const MOVED_BYTES: usize = 4 << 20;
-/// With so many more, whoever writes waits for that thread.
-const WAITING_BYTES: usize = 32 << 20;
-/// A transaction writes whole pages: about so many bytes beside those that it is given.
+/// Bytes in SQLite's write-ahead log (WAL) after which the checkpoint thread copies the WAL to the database.
+const CHECKPOINT_BYTES: usize = 4 << 20;
+/// Bytes written since the last request for a checkpoint with which the writing thread waits for the checkpoint thread.
+const WAL_BYTES_MAX: usize = 32 << 20;
+/// About what a transaction adds to the WAL beyond its entries, since SQLite writes whole pages.
 const TRANSACTION_BYTES: usize = 12 << 10;
 
-/// Entries that were purged leave the file with later writes: with each so many rows and bytes at most …
+/// Purged entries are deleted with later writes. A write deletes so many rows and bytes at most …
 const PURGED_ROWS: u64 = 64;
 const PURGED_BYTES: u64 = 1 << 20;
-/// … and so many times what is written, so that they leave faster than others come.
+/// … plus this multiple of what the write inserts: entries are deleted faster than inserted.
 const PURGED_TIMES: u64 = 2;
 
 /// Opens the file that a thread of its own writes.
@@ -55,61 +55,65 @@ pub(super) fn run(mut connection: Connection, path: &Path, jobs: &mpsc::Receiver
     let (ask, asked) = mpsc::sync_channel(1);
     let (tell, told) = mpsc::sync_channel(1);
     thread::scope(|scope| {
-        let move_when_asked = move || {
+        let checkpoint_when_asked = move || {
             while asked.recv().is_ok() {
-                let moved = Connection::open(path).and_then(|it| checkpoint(&it));
-                if let Err(error) = moved {
-                    warn!(path = %path.display(), %error, "the write-ahead log is not moved");
+                let copied = Connection::open(path).and_then(|it| checkpoint(&it));
+                if let Err(error) = copied {
+                    warn!(path = %path.display(), %error, "no checkpoint of the log's WAL, which grows");
                 }
                 if tell.send(()).is_err() {
                     return;
                 }
             }
         };
-        // Without that thread SQLite moves it by itself, while somebody writes.
+        // If the thread cannot be started, SQLite makes checkpoints within writes (`wal_autocheckpoint`).
         let thread = thread::Builder::new().name("raft-checkpoint".to_owned());
-        let _ = thread.spawn_scoped(scope, move_when_asked);
-        let mover = Mover { ask, told, is_asked: false, bytes: 0 };
-        write_all(&mut connection, jobs, mover);
+        let _ = thread.spawn_scoped(scope, checkpoint_when_asked);
+        let checkpoints = Checkpoints { ask, told, is_asked: false, bytes: 0 };
+        write_all(&mut connection, jobs, checkpoints);
     });
 }
 
-/// The thread that moves the write-ahead log, as the one that writes sees it.
-struct Mover {
+/// The writing thread's side of the checkpoint thread: one checkpoint is under way at a time.
+struct Checkpoints {
     ask: mpsc::SyncSender<()>,
     told: mpsc::Receiver<()>,
     is_asked: bool,
-    /// Written since it was asked last.
+    /// Bytes written since the last request.
     bytes: usize,
 }
 
-impl Mover {
-    /// So many bytes were written.
+impl Checkpoints {
+    /// Counts bytes that were written, and asks for a checkpoint when it is time.
     fn written(&mut self, bytes: usize, connection: &Connection) {
         self.bytes += bytes;
-        let is_told = match self.bytes >= WAITING_BYTES {
+        let is_told = match self.bytes >= WAL_BYTES_MAX {
             true => self.is_asked && self.told.recv().is_ok(),
             false => self.told.try_recv().is_ok(),
         };
         if is_told {
             self.is_asked = false;
-            // What was written meanwhile is left. SQLite overwrites the write-ahead log once it has all been moved.
+            // Copies what was written during the checkpoint. SQLite reuses the WAL only when all of it is copied.
             if let Err(error) = checkpoint(connection) {
-                warn!(%error, "the write-ahead log is not moved");
+                warn!(%error, "no checkpoint of the log's WAL, which grows");
             }
         }
-        if !self.is_asked && self.bytes >= MOVED_BYTES && self.ask.try_send(()).is_ok() {
+        if !self.is_asked && self.bytes >= CHECKPOINT_BYTES && self.ask.try_send(()).is_ok() {
             (self.is_asked, self.bytes) = (true, 0);
         }
     }
 }
 
-/// Moves what the write-ahead log has to the database. Others write meanwhile.
+/// Copies the WAL to the database, without waiting for other connections.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
-fn write_all(connection: &mut Connection, jobs: &mpsc::Receiver<Job>, mut mover: Mover) {
+fn write_all(
+    connection: &mut Connection,
+    jobs: &mpsc::Receiver<Job>,
+    mut checkpoints: Checkpoints,
+) {
     let mut failure: Option<String> = None;
     let mut purge = None;
     while let Ok(first) = jobs.recv() {
@@ -127,7 +131,7 @@ fn write_all(connection: &mut Connection, jobs: &mpsc::Receiver<Job>, mut mover:
                 Some(failure) => Err(io::Error::other(failure.clone())),
             });
         }
-        mover.written(TRANSACTION_BYTES + bytes, connection);
+        checkpoints.written(TRANSACTION_BYTES + bytes, connection);
     }
 }
 
@@ -146,7 +150,7 @@ fn take_batch(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
     batch
 }
 
-/// Writes a batch, and takes some of the entries away that were purged before.
+/// Writes a batch, and deletes some of the purged entries.
 fn write(
     connection: &mut Connection,
     batch: &[Job],
@@ -189,7 +193,7 @@ fn write(
     transaction.commit()
 }
 
-/// Takes away the oldest entries up to this one, within so many rows and bytes, but one at least. False if no more are left.
+/// Deletes the oldest entries up to this index: so many rows and bytes at most, but one row at least. False if none is left.
 fn purge_some(of: &Connection, upto: u64, rows: u64, bytes: u64) -> rusqlite::Result<bool> {
     let select = "SELECT position, length(entry) FROM log WHERE position <= ? ORDER BY position";
     let mut select = of.prepare_cached(select)?;
