@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
-use super::apart::{self, Apart, yield_to_others};
 use super::link::Link;
+use super::processes::{self, ChildTest, yield_to_others};
 
 /// Longest name that is let in, bytes.
 const NAME_MAX: usize = 200;
@@ -45,13 +45,13 @@ const KEY: &str = "TENURE_HOSTILE_KEY";
 const CALLS: &str = "calls that were answered: ";
 
 /// All attacks at once, until it is told to end.
-pub(crate) struct Attacks(Apart);
+pub(crate) struct Attacks(ChildTest);
 
 impl Attacks {
     pub(crate) fn begin(ports: &[u16], key: &str) -> Attacks {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         let with = [(PORTS, ports.join(",")), (KEY, key.to_owned())];
-        Attacks(Apart::begin("attacks::until_the_end_of_its_input", &with))
+        Attacks(ChildTest::begin("attacks::until_the_end_of_its_input", &with))
     }
 
     /// Calls that were answered, whichever way.
@@ -86,7 +86,7 @@ fn until_the_end_of_its_input() {
             let thread = thread::Builder::new().name(name.to_owned());
             thread.spawn_scoped(scope, run).expect("a thread can be started");
         }
-        apart::until_told_to_end();
+        processes::until_told_to_end();
         stop.store(true, Relaxed);
     });
     println!("\n{CALLS}{}", calls.load(Relaxed));

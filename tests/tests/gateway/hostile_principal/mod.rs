@@ -3,13 +3,13 @@
 //!
 //! Held are: no call of another principal is refused or unanswered, none of their holds is lost, and once the key is gone the
 //! gateway's memory and the store are as they were. Latencies are printed, and mean something in `tests/long hostile` alone:
-//! here all of it shares two cores with other tests. There they are measured three times: in calm, with processors that
-//! are busy with nothing, and attacked, with processors as busy.
+//! here all of it shares two cores with other tests. `tests/long hostile` has three phases: calm; calm with every processor
+//! kept busy at idle priority; and the attack, with processors as busy.
 
-mod apart;
 mod attacks;
 mod honest;
 mod link;
+mod processes;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ use self::link::Link;
 /// The variable with the length of the attack, s.
 const LENGTH: &str = "TENURE_HOSTILE_S";
 const LENGTH_DEFAULT_S: u64 = 5;
-/// The calm before, which shows how others are served normally: so long at least, and a tenth of the attack.
+/// The least length of a phase before the attack; otherwise a tenth of the attack's.
 const CALM: Duration = Duration::from_secs(5);
 const HONEST: usize = 4;
 /// A gateway may keep so much more after an attack than before it: tables that have grown once.
@@ -119,7 +119,7 @@ impl Stage {
         honest.take_latencies();
         lasts(calm, || {});
         let (normal, before_kib) = (honest.take_latencies(), self.rss_kib());
-        let busy_processors = is_alone.then(apart::busy_processors);
+        let busy_processors = is_alone.then(processes::busy_processors);
         if is_alone {
             lasts(calm, || {});
         }

@@ -1,4 +1,4 @@
-//! Parts of a trial that are processes of their own: threads of one process wait for each other's locks.
+//! Child processes of the trial. Threads at idle priority would hold locks that other threads of their process wait for.
 
 use std::io::{self, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -8,17 +8,17 @@ use std::{env, hint, thread};
 use nix::unistd::gettid;
 
 /// A test of this program that runs until the end of its input.
-pub(crate) struct Apart(Child);
+pub(crate) struct ChildTest(Child);
 
-impl Apart {
+impl ChildTest {
     /// Starts the test of this name, with these variables.
-    pub(crate) fn begin(test: &str, with: &[(&str, String)]) -> Apart {
+    pub(crate) fn begin(test: &str, with: &[(&str, String)]) -> ChildTest {
         let mut command = Command::new(env::current_exe().expect("it runs"));
         command.args(["--exact", "--ignored", "--nocapture"]);
         command.arg(format!("hostile_principal::{test}"));
         command.envs(with.iter().map(|(name, value)| (name, value)));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        Apart(child.expect("it runs already"))
+        ChildTest(child.expect("it runs already"))
     }
 
     /// Tells it to end; what it said.
@@ -31,20 +31,20 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for ChildTest {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         self.0.wait().expect("it is a child");
     }
 }
 
-/// Returns when whoever started this process tells it to end, or is gone.
+/// Returns when the process that started this one closes the pipe, or has died.
 pub(crate) fn until_told_to_end() {
     io::stdin().read_to_end(&mut Vec::new()).expect("it is a pipe");
 }
 
-/// Has this thread run only when no other wants to: a real attacker has a processor of its own, and here it would take that
-/// of the gateway and of everybody else.
+/// Sets this thread to idle priority: a real attacker has a processor of its own, and here it would take the gateway's and
+/// the honest callers'.
 pub(crate) fn yield_to_others() {
     let thread = gettid().to_string();
     let mut chrt = Command::new("chrt");
@@ -52,10 +52,10 @@ pub(crate) fn yield_to_others() {
     assert!(status.is_ok_and(|status| status.success()), "chrt is of util-linux");
 }
 
-/// Keeps every processor busy with nothing, as far as no other wants it: what attackers' own programs cost others on one
-/// machine, before and during an attack alike.
-pub(crate) fn busy_processors() -> Apart {
-    Apart::begin("apart::processors_are_busy", &[])
+/// Keeps every processor busy at idle priority, before and during an attack, so that both have what an attacker's program
+/// costs others by running on the same machine.
+pub(crate) fn busy_processors() -> ChildTest {
+    ChildTest::begin("processes::processors_are_busy", &[])
 }
 
 #[test]
