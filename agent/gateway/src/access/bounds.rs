@@ -1,6 +1,7 @@
 //! The bounds of a key, and what is outside of them.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tenure_bounds::{Ask, Bounds, Outside};
@@ -30,6 +31,8 @@ pub struct KeyBounds {
     pub ttl_max: Option<Duration>,
     /// Calls in a second; as many beats come on top.
     pub requests_per_second: Option<u32>,
+    /// Rows that it reads in a second, in the long run.
+    pub rows_per_second: Option<NonZeroU32>,
     /// Deeds that concern other principals.
     pub rights: Rights,
 }

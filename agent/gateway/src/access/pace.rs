@@ -1,6 +1,7 @@
 //! Bounds on requests and on rows per second, by the virtual scheduling algorithm (ITU-T I.371, annex A): one
 //! instant is all that is kept.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tenure_core::time::Boottime;
@@ -31,12 +32,10 @@ impl Pace {
     }
 }
 
-/// Rows of answers that a principal reads in a second, in the long run.
-const ROWS_PER_SECOND: u32 = 5_000;
-/// Rows that it reads at once, when it has read none before.
-const ROWS_BURST: u32 = 25_000;
-/// Most rows beyond these that it waits for. An answer may have any number of rows.
-const ROWS_LATE_MAX: u32 = 2 * ROWS_PER_SECOND;
+/// As many rows as in this time are read at once, by a principal that has read none before.
+const ROWS_BURST: Duration = Duration::from_secs(5);
+/// Most time that it waits beyond that. An answer may have any number of rows.
+const ROWS_LATE_MAX: Duration = Duration::from_secs(2);
 
 /// When the rows that a principal has read are paid for, if it keeps to its rate.
 #[derive(Debug, Default)]
@@ -46,24 +45,21 @@ impl RowPace {
     /// How long to wait before the next read.
     pub(super) fn wait(&self, now: Boottime) -> Duration {
         let ahead = self.0.map_or(Duration::ZERO, |due| due.since(now));
-        ahead.saturating_sub(time_of(ROWS_BURST))
+        ahead.saturating_sub(ROWS_BURST)
     }
 
     /// Counts the rows of an answer.
-    pub(super) fn add(&mut self, now: Boottime, rows: usize) {
+    pub(super) fn add(&mut self, now: Boottime, rows: usize, per_second: NonZeroU32) {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-        let due = self.0.map_or(now, |due| due.max(now)) + time_of(rows);
-        self.0 = Some(due.min(now + time_of(ROWS_BURST + ROWS_LATE_MAX)));
+        let time = Duration::from_secs(rows.into()) / per_second.get();
+        let due = self.0.map_or(now, |due| due.max(now)) + time;
+        self.0 = Some(due.min(now + ROWS_BURST + ROWS_LATE_MAX));
     }
 
     /// True if nothing would be different without it.
     pub(super) fn is_over(&self, now: Boottime) -> bool {
         self.0.is_none_or(|due| due <= now)
     }
-}
-
-fn time_of(rows: u32) -> Duration {
-    Duration::from_secs(1) / ROWS_PER_SECOND * rows
 }
 
 #[cfg(test)]
@@ -92,19 +88,23 @@ mod tests {
 
     #[test]
     fn so_many_rows_are_read_at_once_and_then_so_many_in_a_second() {
-        let mut pace = RowPace::default();
-        pace.add(NOW, ROWS_BURST as usize);
-        assert!(pace.wait(NOW).is_zero() && !pace.is_over(NOW));
-        let (mut now, mut rows) = (NOW, 0);
-        while now < NOW + Duration::from_secs(60) {
-            now = now + pace.wait(now);
-            pace.add(now, 1024);
-            rows += 1024;
+        for per_second in [1, 5_000, 10_000_000] {
+            let rate = NonZeroU32::new(per_second).unwrap();
+            let page = per_second.div_ceil(5);
+            let mut pace = RowPace::default();
+            pace.add(NOW, 5 * per_second as usize, rate);
+            assert!(pace.wait(NOW).is_zero() && !pace.is_over(NOW));
+            let (mut now, mut rows) = (NOW, 0);
+            while now < NOW + Duration::from_secs(60) {
+                now = now + pace.wait(now);
+                pace.add(now, page as usize, rate);
+                rows += page;
+            }
+            assert!((60 * per_second..=61 * per_second).contains(&rows), "{rows} of {per_second}");
+            pace.add(now, usize::MAX, rate);
+            let wait = pace.wait(now);
+            assert_eq!(wait, ROWS_LATE_MAX, "no answer costs more");
+            assert!(pace.is_over(now + wait + ROWS_BURST));
         }
-        assert!((60 * ROWS_PER_SECOND..61 * ROWS_PER_SECOND).contains(&rows), "{rows}");
-        pace.add(now, usize::MAX);
-        let wait = pace.wait(now);
-        assert_eq!(wait, time_of(ROWS_LATE_MAX), "no answer costs more");
-        assert!(pace.is_over(now + wait + time_of(ROWS_BURST)));
     }
 }

@@ -1,10 +1,12 @@
 //! Quotas of each principal, unless its key says otherwise, and the bytes that all of them keep together.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::Caller;
 use super::bounds::{Denied, KeyBounds};
-use super::reads::Reads;
+use super::reads::{Reader, Reads};
 
 /// The defaults for each principal.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +21,8 @@ pub struct Quotas {
     pub proxies: usize,
     /// Bytes of records in the store.
     pub bytes: usize,
+    /// Rows that it reads in a second, in the long run.
+    pub rows_per_second: usize,
 }
 
 impl Default for Quotas {
@@ -31,6 +35,7 @@ impl Default for Quotas {
             streams: 1024,
             proxies: 64,
             bytes: 64 << 20,
+            rows_per_second: 5_000,
         }
     }
 }
@@ -116,6 +121,14 @@ impl Allowance {
         Quota::of(own, "proxies_max", "limits.proxies_per_principal", default)
     }
 
+    /// A caller as one that reads. Callers that show nothing are one principal: one of them would have all others wait.
+    pub fn reader(&self, caller: &Caller) -> Reader {
+        let default = u32::try_from(self.defaults.rows_per_second).ok().and_then(NonZeroU32::new);
+        let rows_per_second = caller.bounds.rows_per_second.or(default);
+        let rows_per_second = rows_per_second.filter(|_| !caller.is_anybody());
+        Reader { mark: caller.principal.mark, rows_per_second }
+    }
+
     /// Judges so many bytes more, beside those that a principal keeps.
     ///
     /// # Errors
@@ -187,5 +200,27 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.remove(self.own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::super::{Access, KeyId};
+    use super::*;
+
+    #[test]
+    fn rows_are_paced_by_the_key_or_else_the_setting_and_not_without_a_key() {
+        let quotas = Quotas { rows_per_second: 70, ..Quotas::default() };
+        let allowance = Allowance::new(quotas, 1 << 20);
+        let mut caller = Access::anybody().caller(&Request::new(())).unwrap();
+        let rate = |caller: &_| allowance.reader(caller).rows_per_second.map(NonZeroU32::get);
+        assert_eq!(rate(&caller), None);
+        caller.key = KeyId::parse("abcd2345");
+        assert_eq!(rate(&caller), Some(70));
+        let rows_per_second = NonZeroU32::new(9);
+        caller.bounds = Arc::new(KeyBounds { rows_per_second, ..KeyBounds::default() });
+        assert_eq!(rate(&caller), Some(9));
     }
 }

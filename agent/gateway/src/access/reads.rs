@@ -5,6 +5,7 @@
 //! lists all it has again and again would have most of the store's time, and of the processors'. No answer is cut.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -66,6 +67,14 @@ pub(crate) fn is_large(request: &Request) -> bool {
     rows(request) > SMALL_ROWS
 }
 
+/// Who reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader {
+    pub mark: Mark,
+    /// Rows that it may read in the long run; `None` if they are not counted.
+    pub rows_per_second: Option<NonZeroU32>,
+}
+
 /// The reads of all principals.
 #[derive(Debug)]
 pub struct Reads {
@@ -98,6 +107,7 @@ pub struct Turn {
 #[derive(Debug)]
 pub struct Read {
     own: Arc<Own>,
+    rows_per_second: Option<NonZeroU32>,
     /// Of a large one.
     pub turn: Option<Arc<Turn>>,
 }
@@ -105,23 +115,25 @@ pub struct Read {
 impl Reads {
     /// Waits until a request may be carried out: until the rows that its principal has read are due, and a large read for
     /// its turn, unless its call has one. Reads of a principal go on in the order in which they came. `None` if it is no read.
-    pub async fn begin(&self, mark: Mark, request: &Request, has_turn: bool) -> Option<Read> {
+    pub async fn begin(&self, reader: Reader, request: &Request, has_turn: bool) -> Option<Read> {
         if !is_read(request) {
             return None;
         }
-        let own = self.of(mark);
+        let rows_per_second = reader.rows_per_second;
+        let own = self.of(reader.mark);
         // Beyond its pace a principal has no small reads: else any number of them would go on as soon as one may.
         let needs_turn = is_large(request) || !own.wait().is_zero();
         if !needs_turn || has_turn {
             own.keep_pace().await;
-            return Some(Read { own, turn: None });
+            return Some(Read { own, rows_per_second, turn: None });
         }
         let rows = u32::try_from(rows(request)).unwrap_or(u32::MAX);
         // Neither is ever closed. One that waits for its own principal's takes no part of all.
         let of_own = Arc::clone(&own.turns).acquire_many_owned(rows).await.ok();
         own.keep_pace().await;
         let of_all = Arc::clone(&self.all).acquire_many_owned(rows).await.ok();
-        Some(Read { own, turn: Some(Arc::new(Turn { _own: of_own, _all: of_all })) })
+        let turn = Some(Arc::new(Turn { _own: of_own, _all: of_all }));
+        Some(Read { own, rows_per_second, turn })
     }
 
     fn of(&self, mark: Mark) -> Arc<Own> {
@@ -140,8 +152,8 @@ impl Read {
     /// Counts the rows of its answer. Few rows cost no more than any other call.
     pub fn count(&self, answer: &Answer) {
         let rows = rows_of(answer);
-        if rows > FEW_ROWS {
-            self.own.pace().add(clock::now(), rows);
+        if let (true, Some(per_second)) = (rows > FEW_ROWS, self.rows_per_second) {
+            self.own.pace().add(clock::now(), rows, per_second);
         }
     }
 }
@@ -186,6 +198,10 @@ mod tests {
 
     use super::*;
 
+    fn reader(principal: &str) -> Reader {
+        Reader { mark: Mark::of(principal), rows_per_second: NonZeroU32::new(5_000) }
+    }
+
     fn members(page: Option<Page>) -> Request {
         let within = Within::Project { tenant: "t".into(), project: "p".into() };
         Request::Members { within, listed: true, page }
@@ -197,17 +213,17 @@ mod tests {
 
     #[test]
     fn few_large_reads_of_a_principal_are_under_way_and_those_of_others_go_on() {
-        let (reads, greedy) = (Reads::default(), Mark::of("greedy"));
+        let (reads, greedy) = (Reads::default(), reader("greedy"));
         let (whole, holders) = (members(None), Request::Holders(resource()));
         let inspect = Request::Inspect(resource());
         let page = members(Some(Page { after: None, limit: 1024 }));
-        let begin = |mark, request| reads.begin(mark, request, false).now_or_never();
+        let begin = |reader, request| reads.begin(reader, request, false).now_or_never();
         let mut held: Vec<_> = (0..2).map(|_| begin(greedy, &whole).unwrap()).collect();
         assert!(held.iter().all(Option::is_some));
         assert!(begin(greedy, &whole).is_none(), "one more waits");
         assert!(begin(greedy, &holders).is_none());
         assert!(begin(greedy, &inspect).unwrap().unwrap().turn.is_none(), "small ones do not");
-        let other = begin(Mark::of("other"), &whole);
+        let other = begin(reader("other"), &whole);
         assert!(other.is_some());
         held.pop();
         let pages: Vec<_> = (0..3).map(|_| begin(greedy, &page)).collect();
@@ -216,9 +232,9 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_has_read_many_rows_waits_until_they_are_due_and_others_do_not() {
-        let (reads, greedy) = (Reads::default(), Mark::of("greedy"));
+        let (reads, greedy) = (Reads::default(), reader("greedy"));
         let (whole, inspect) = (members(None), Request::Inspect(resource()));
-        let begin = |mark, request| reads.begin(mark, request, false).now_or_never();
+        let begin = |reader, request| reads.begin(reader, request, false).now_or_never();
         let resources = vec![resource(); 10_000];
         let many = Answer::Resources { resources, next: None };
         let read = begin(greedy, &whole).unwrap().unwrap();
@@ -228,13 +244,13 @@ mod tests {
         assert!(begin(greedy, &inspect).is_none(), "nor any small ones");
         let claim = Request::Release { claim: ClaimId(Uuid::nil()), resource: resource() };
         assert!(begin(greedy, &claim).unwrap().is_none(), "what is no read goes on");
-        assert!(begin(Mark::of("other"), &whole).unwrap().is_some());
+        assert!(begin(reader("other"), &whole).unwrap().is_some());
         let read = reads.begin(greedy, &whole, false).await.unwrap();
         assert!(read.turn.is_some());
         read.count(&many);
         drop(read);
         for number in 0..2 * FORGET_ABOVE {
-            begin(Mark::of(&number.to_string()), &whole);
+            begin(reader(&number.to_string()), &whole);
         }
         assert!(begin(greedy, &whole).is_none(), "what it owes is not forgotten for others");
     }
@@ -242,7 +258,7 @@ mod tests {
     #[test]
     fn all_principals_have_a_bound_and_leave_nothing_behind() {
         let (reads, whole) = (Reads::default(), members(None));
-        let begin = |number: usize| reads.begin(Mark::of(&number.to_string()), &whole, false);
+        let begin = |number: usize| reads.begin(reader(&number.to_string()), &whole, false);
         let held: Vec<_> = (0..20).filter_map(|number| begin(number).now_or_never()).collect();
         assert_eq!(held.len(), ROWS_MAX / WHOLE_ROWS);
         drop(held);

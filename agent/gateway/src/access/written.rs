@@ -1,5 +1,7 @@
 //! Keys as the file has them.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use tenure_bounds::{Bounds, Globs};
 use tenure_stores::settings::value::duration;
@@ -128,6 +130,11 @@ pub struct WrittenBounds {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
     pub requests_per_second: Option<u32>,
+    /// Rows that the principal reads in a second, in the long run: members, holders, waiters, routes, names and history. Five
+    /// times as many come at once; beyond that reads wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub rows_per_second: Option<NonZeroU32>,
     /// Right to a deed that concerns others: revoke, limit, proxy, history, agents, examine, metrics, audit or owners;
     /// all for all of them. May be repeated.
     ///
@@ -185,6 +192,7 @@ impl WrittenBounds {
             bytes_max: count(self.bytes_max),
             ttl_max: ttl_max.transpose()?,
             requests_per_second: self.requests_per_second,
+            rows_per_second: self.rows_per_second,
             rights: rights(self.rights.as_deref())?,
         })
     }

@@ -379,7 +379,6 @@ impl Face {
         request: Request,
         then: Option<Then>,
     ) -> Result<Answer, Failure> {
-        let reads = &self.budgets.allowance.reads;
-        counted::ask(&self.store, reads, caller, request, then).await
+        counted::ask(&self.store, &self.budgets.allowance, caller, request, then).await
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure_core::model::{Answer, Failure, Request};
 
-use crate::access::{Caller, Reads};
+use crate::access::{Allowance, Caller};
 use crate::store::{Store, Then};
 
 /// Asks the store; a read when its turn has come.
@@ -17,7 +17,7 @@ use crate::store::{Store, Then};
 /// As [`Store::ask`].
 pub(super) async fn ask(
     store: &Store,
-    reads: &Reads,
+    allowance: &Allowance,
     caller: &Caller,
     request: Request,
     then: Option<Then>,
@@ -26,14 +26,12 @@ pub(super) async fn ask(
     let call = caller.call();
     // A second turn in one call could wait for a call that waits for this one.
     let has_turn = call.as_ref().is_some_and(|call| call.has_turn());
-    let read = reads.begin(mark, &request, has_turn).await;
+    let read = allowance.reads.begin(allowance.reader(caller), &request, has_turn).await;
     if let (Some(call), Some(turn)) = (&call, read.as_ref().and_then(|read| read.turn.as_ref())) {
         call.keep(Arc::clone(turn));
     }
-    // Callers that show nothing are one principal: one of them would have all others wait.
-    let is_paced = !caller.is_anybody();
     let answered = Box::new(move |result: &_| {
-        if let (true, Some(read), Ok(answer)) = (is_paced, &read, result) {
+        if let (Some(read), Ok(answer)) = (&read, result) {
             read.count(answer);
         }
         if let Some(then) = then {
@@ -56,7 +54,7 @@ mod tests {
     use tenure_wire::Kind;
 
     use super::*;
-    use crate::access::{Access, Allowance, Quotas};
+    use crate::access::{Access, Quotas};
     use crate::store::tests::open;
 
     const DEADLINE: Duration = Duration::from_secs(30);
@@ -79,7 +77,7 @@ mod tests {
         assert!(Box::pin(first).now_or_never().is_none());
 
         let call = caller.begin_call(false, &allowance).unwrap();
-        let asked = ask(&store, &allowance.reads, &caller, holders(), None);
+        let asked = ask(&store, &allowance, &caller, holders(), None);
         assert!(Box::pin(asked).now_or_never().is_none());
         drop(call);
         assert!(caller.begin_call(false, &allowance).is_err(), "it is in the store's line");
@@ -97,15 +95,15 @@ mod tests {
         let (store, _thread) = open(&dir);
         let allowance = Allowance::default();
         let mut caller = Access::anybody().caller(&Call::new(())).unwrap();
-        let mark = caller.principal.mark;
         let call = caller.begin_call(false, &allowance).unwrap();
+        let reader = allowance.reader(&caller);
         for _ in 0..4 {
-            ask(&store, &allowance.reads, &caller, holders(), None).await.unwrap();
+            ask(&store, &allowance, &caller, holders(), None).await.unwrap();
         }
-        let second = allowance.reads.begin(mark, &holders(), false).now_or_never();
+        let second = allowance.reads.begin(reader, &holders(), false).now_or_never();
         assert!(second.is_some(), "there is one more turn");
-        assert!(allowance.reads.begin(mark, &holders(), false).now_or_never().is_none());
+        assert!(allowance.reads.begin(reader, &holders(), false).now_or_never().is_none());
         drop(call);
-        assert!(allowance.reads.begin(mark, &holders(), false).now_or_never().is_some());
+        assert!(allowance.reads.begin(reader, &holders(), false).now_or_never().is_some());
     }
 }

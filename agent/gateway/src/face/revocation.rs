@@ -56,10 +56,10 @@ impl Face {
         token: Option<u64>,
     ) -> Result<Vec<u64>, Refused> {
         let request = Request::Holders(resource.clone());
-        let reads = &self.budgets.allowance.reads;
-        let read = reads.begin(caller.principal.mark, &request, false).await;
+        let allowance = &self.budgets.allowance;
+        let read = allowance.reads.begin(allowance.reader(caller), &request, false).await;
         let answer = self.store.look(request).await?;
-        if let (false, Some(read)) = (caller.is_anybody(), &read) {
+        if let Some(read) = &read {
             read.count(&answer);
         }
         let Answer::Standing(UpstreamStanding { holders, .. }) = answer else {

@@ -51,7 +51,7 @@ macro_rules! optional_count {
 }
 
 /// The keys, in the order in which `check-config` prints them.
-pub(super) static LIMITS: [settings::Key<Settings>; 18] = [
+pub(super) static LIMITS: [settings::Key<Settings>; 19] = [
     count!("limits.connections", 16, CONNECTIONS_MAX, connections.connections).about(
         "Most open connections. Where no keys are asked for, more wait until one ends; else those of strangers make way.",
     ),
@@ -100,6 +100,10 @@ pub(super) static LIMITS: [settings::Key<Settings>; 18] = [
         .about("Proxies that a principal registers (proxies_max)."),
     count!("limits.bytes_kept_per_principal", 65_536, BYTES_MAX, quotas.bytes).about(
         "Bytes that a principal keeps in the store: 256 for each session and hold, and the names in it (bytes_max).",
+    ),
+    count!("limits.rows_per_second_per_principal", 1, NUMBER_MAX, quotas.rows_per_second).about(
+        "Rows of listings and history that a principal with a key reads in a second, in the long run; five times as many come \
+         at once, and beyond that its reads wait (rows_per_second).",
     ),
     count!("limits.bytes_kept", 65_536, BYTES_MAX, bytes_kept)
         .about("The same of all principals, as far as it passes through this gateway."),
