@@ -20,10 +20,10 @@ const GREEDY_HALVES: u32 = 3;
 /// … and has others wait for no more than about this.
 const UNDER_WAY: Duration = Duration::from_millis(1);
 /// What a call of a greedy principal takes beyond this is followed by a rest of so many times as much.
-const LONG: Duration = Duration::from_millis(2);
-const REST_TIMES: u32 = 4;
+const LONG: Duration = Duration::from_micros(500);
+const REST_TIMES: u32 = 8;
 /// The most that one call counts: a store that stood still, or a machine that slept, is nobody's fault.
-const CALL_MAX: Duration = Duration::from_millis(250);
+const CALL_MAX: Duration = Duration::from_millis(125);
 /// A principal that makes no call for so long is forgotten.
 const ACTIVE: Duration = Duration::from_secs(2);
 
