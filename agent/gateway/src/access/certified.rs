@@ -1,11 +1,10 @@
 //! Callers that a certificate names.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_host::clock;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use uuid::Uuid;
 
 use super::Principal;
@@ -55,7 +54,7 @@ pub(super) struct Known(Mutex<Principals>);
 
 #[derive(Debug, Default)]
 struct Principals {
-    by_mark: HashMap<Mark, Arc<Principal>>,
+    by_mark: MarkMap<Arc<Principal>>,
     sweep_at: usize,
 }
 

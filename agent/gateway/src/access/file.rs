@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use uuid::Uuid;
 
 use super::bounds::KeyBounds;
@@ -27,7 +27,7 @@ const FOR_OTHERS_TO_WRITE: u32 = 0o022;
 pub struct Keys {
     keys: HashMap<KeyId, Key>,
     principals: HashMap<Arc<str>, Arc<Principal>>,
-    marks: HashMap<Mark, Arc<Principal>>,
+    marks: MarkMap<Arc<Principal>>,
 }
 
 #[derive(Debug, Clone)]

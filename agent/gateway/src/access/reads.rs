@@ -4,14 +4,13 @@
 //! for its turn before the store is asked, and until the rows that its principal has read before are due. Otherwise one that
 //! lists all it has again and again would have most of the store's time, and of the processors'. No answer is cut.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{Answer, RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX};
 use tenure_host::clock;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
@@ -85,7 +84,7 @@ pub struct Reads {
 /// Those of each principal.
 #[derive(Debug)]
 struct Table {
-    of: HashMap<Mark, Arc<Own>>,
+    of: MarkMap<Arc<Own>>,
     forget_at: usize,
 }
 
@@ -184,7 +183,7 @@ impl Default for Own {
 
 impl Default for Reads {
     fn default() -> Reads {
-        let own = Mutex::new(Table { of: HashMap::new(), forget_at: FORGET_ABOVE });
+        let own = Mutex::new(Table { of: MarkMap::default(), forget_at: FORGET_ABOVE });
         Reads { all: Arc::new(Semaphore::new(ROWS_MAX)), own }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -100,11 +100,7 @@ fn is_of_grpc(media_type: &str) -> bool {
 }
 
 /// Lets through what no page of others sent, and has browsers keep answers to themselves.
-pub(super) async fn keep_out(
-    State((face, hosts)): State<(Arc<Face>, Arc<Hosts>)>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn keep_out(face: &Face, hosts: &Hosts, request: Request, next: Next) -> Response {
     let media_type = request.headers().get(header::CONTENT_TYPE);
     let is_grpc = media_type.and_then(|given| given.to_str().ok()).is_some_and(is_of_grpc);
     let mut response = match hosts.judge(&request) {

@@ -169,8 +169,6 @@ async fn attend(
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // A caller with a key needs its place more.
-            () = seat.end.cancelled() => return,
             _ = looks.tick() => {
                 seat.look(clock::now(), activity.quiet_max());
                 match activity.verdict(Instant::now()) {

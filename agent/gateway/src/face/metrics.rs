@@ -11,6 +11,7 @@ use tenure_host::clock;
 use tokio::time::timeout;
 
 use super::Face;
+use super::browsers::{self, Hosts};
 use super::refused::Refused;
 use crate::access::Right;
 
@@ -37,12 +38,17 @@ pub(super) async fn metrics(
     Ok(response)
 }
 
-/// Counts every answer.
-pub(super) async fn count(State(face): State<Arc<Face>>, request: Request, next: Next) -> Response {
+/// Counts every answer, those to web pages that are kept out, too.
+pub(super) async fn count(
+    State((face, hosts)): State<(Arc<Face>, Arc<Hosts>)>,
+    request: Request,
+    next: Next,
+) -> Response {
     // The route, never the path as it came: the number of series must be bounded.
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let began = clock::now();
-    let response = next.run(request).await;
+    // No layer of its own: each is a copy of the router and an allocation for every request.
+    let response = browsers::keep_out(&face, &hosts, request, next).await;
     let took = clock::now().since(began);
     let endpoint = matched.as_ref().map_or(OTHER, MatchedPath::as_str);
     face.metrics.answered(endpoint, response.status().as_u16(), took);

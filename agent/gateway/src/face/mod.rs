@@ -107,8 +107,7 @@ pub fn router(face: Arc<Face>, hosts: Arc<Hosts>) -> Router {
         .method_not_allowed_fallback(async || {
             Refused::new(Code::MethodNotAllowed, "this endpoint does not take this method")
         })
-        // Before keys are looked at; only counted before that.
-        .layer(middleware::from_fn_with_state((Arc::clone(&face), hosts), browsers::keep_out))
-        .layer(middleware::from_fn_with_state(Arc::clone(&face), metrics::count))
+        // Before keys are looked at.
+        .layer(middleware::from_fn_with_state((Arc::clone(&face), hosts), metrics::count))
         .with_state(face)
 }

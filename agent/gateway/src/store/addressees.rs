@@ -14,7 +14,7 @@ use tenure_core::model::{
     Answer, BeatAnswer, ClaimAnswer, Request, Resource, SessionRecord, Subject,
 };
 use tenure_core::time::Boottime;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use tenure_stores::gateway::wire::News;
 
 /// Questions that are remembered, of all principals. Before one more, the principal with most is made to ask anew.
@@ -90,12 +90,12 @@ impl Interest {
 pub(super) struct Addressees {
     asked: HashMap<Resource, Vec<Mark>>,
     /// The same by principal.
-    asked_by: HashMap<Mark, HashSet<Resource>>,
+    asked_by: MarkMap<HashSet<Resource>>,
     questions: usize,
     /// By tenant and project: who has a session in it, and until when that is remembered.
-    members: HashMap<(Arc<str>, Arc<str>), HashMap<Mark, Boottime>>,
+    members: HashMap<(Arc<str>, Arc<str>), MarkMap<Boottime>>,
     /// The number of projects of each principal.
-    projects_of: HashMap<Mark, usize>,
+    projects_of: MarkMap<usize>,
     joined: usize,
     sweep_above: usize,
 }

@@ -4,12 +4,11 @@
 //! to its own. A greedy principal, one with far more than its share, has few calls under way at a time, and rests after a long
 //! one, so that a call of another principal waits for one call at most. Beats are neither counted nor held back.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use tenure_core::model::Request;
 use tenure_core::time::Boottime;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 
 /// Time between two judgements of all shares. Each share loses a quarter then, so that it is the service time of about the
 /// last second.
@@ -30,7 +29,8 @@ const ACTIVE: Duration = Duration::from_secs(2);
 /// What principals take.
 #[derive(Debug)]
 pub(super) struct Shares {
-    of: HashMap<Mark, Share>,
+    of: MarkMap<Share>,
+    has_greedy: bool,
     looked_at: Boottime,
     /// When the last call was answered, of those with long answers and of the others: they have connections of their own.
     answered_at: [Boottime; 2],
@@ -69,7 +69,8 @@ pub(super) enum Turn {
 impl Default for Shares {
     fn default() -> Shares {
         Shares {
-            of: HashMap::new(),
+            of: MarkMap::default(),
+            has_greedy: false,
             looked_at: Boottime::ZERO,
             answered_at: [Boottime::ZERO; 2],
             way: Duration::MAX,
@@ -123,13 +124,14 @@ impl Shares {
                 && (*is_greedy || (*taken >= GREEDY_TIME && *taken * 2 > mean * GREEDY_HALVES));
             *taken = *taken * 3 / 4;
         }
+        self.has_greedy = self.of.values().any(|share| share.is_greedy);
     }
 
     /// When the next call of a principal may go to the store.
     pub(super) fn turn(&self, now: Boottime, mark: Mark) -> Turn {
-        let Some(share) = self.of.get(&mark).filter(|share| share.is_greedy) else {
-            return Turn::Now;
-        };
+        // Mostly there is none, and each call asks several times.
+        let share = if self.has_greedy { self.of.get(&mark) } else { None };
+        let Some(share) = share.filter(|share| share.is_greedy) else { return Turn::Now };
         if share.under_way > 0 && share.call * (share.under_way + 1) > UNDER_WAY {
             return Turn::WithAnswer;
         }

@@ -1,11 +1,10 @@
 //! Open change streams, by principal.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::time::Boottime;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use tokio::sync::broadcast;
 
 /// News that wait for the slowest stream of a principal; one that is further behind misses some, and is told so.
@@ -17,7 +16,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// The principals with streams.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    of: HashMap<Mark, broadcast::Sender<Bytes>>,
+    of: MarkMap<broadcast::Sender<Bytes>>,
     sweep_at: Option<Boottime>,
 }
 

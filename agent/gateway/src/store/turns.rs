@@ -1,14 +1,14 @@
 //! The order in which requests get to the store: those of one principal as they came, but for its beats, which wait for no
 //! other call; principals in turn, and greedy ones after the others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure_core::model::Request;
 use tenure_core::time::Boottime;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use tokio::sync::mpsc;
 
 use super::shares::{Shares, StoreCall, Turn};
@@ -118,7 +118,7 @@ impl Line {
 #[derive(Debug, Default)]
 struct Turns {
     /// Each message with the instant at which it came.
-    lines: HashMap<Line, VecDeque<(Boottime, Message)>>,
+    lines: MarkMap<VecDeque<(Boottime, Message)>, Line>,
     /// The lines whose turn comes, the next one first.
     order: VecDeque<Line>,
     /// The lines of principals that are held back.

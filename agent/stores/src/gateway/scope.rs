@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,8 +30,15 @@ const REMEMBERED_TTLS: u32 = 3;
 const SWEEP_MIN: usize = 1024;
 
 /// The end of all ids of a principal.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark([u8; MARK_BYTES]);
+
+/// A table by mark, or by what has a mark in it.
+pub type MarkMap<V, K = Mark> = HashMap<K, V, BuildHasherDefault<MarkHasher>>;
+
+/// The hash of a mark is the mark: it is the beginning of a SHA-256 already, of a name that no caller chooses.
+#[derive(Debug, Default)]
+pub struct MarkHasher(u64);
 
 impl Mark {
     /// The mark of a principal.
@@ -64,6 +72,28 @@ impl Mark {
         let mut is_own = true;
         each_id(&mut request, |id, _| is_own &= self.is_of(*id));
         is_own.then_some(request)
+    }
+}
+
+impl Hash for Mark {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [a, b, c, d, e, f] = self.0;
+        // Tables look at both ends.
+        state.write_u64(u64::from_be_bytes([a, b, c, d, e, f, a, b]));
+    }
+}
+
+impl Hasher for MarkHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 ^= number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -244,6 +274,9 @@ impl Own {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::hash::BuildHasher;
+
     use tenure_core::model::{Beat, Resource};
     use tenure_wire::Kind;
 
@@ -256,6 +289,18 @@ mod tests {
         let resource = Resource { tenant: "t".into(), kind: Kind::Leader, name: "n".into() };
         let subject = Subject::Claim { claim: ClaimId(id), resource };
         Request::Renew(vec![Beat { subject, ttl: TTL }])
+    }
+
+    #[test]
+    fn marks_are_spread_over_a_table_as_they_are() {
+        let hashes = (0..4096).map(|it| {
+            BuildHasherDefault::<MarkHasher>::default().hash_one(Mark::of(&it.to_string()))
+        });
+        let places: HashSet<_> = hashes.clone().map(|hash| hash & 0xfff).collect();
+        let tags: HashSet<_> = hashes.map(|hash| hash >> 57).collect();
+        // Random ones fill 0.63 of the places.
+        assert!(places.len() > 2450, "{}", places.len());
+        assert_eq!(tags.len(), 128);
     }
 
     #[test]

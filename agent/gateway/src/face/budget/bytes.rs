@@ -1,12 +1,13 @@
 //! Pure. A budget of bytes, in all, for each principal and for each peer address.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 
 /// The part of a budget, and of an address's share, that callers without a key may take: one in so many.
 const UNPROVEN_PART: usize = 8;
@@ -45,7 +46,7 @@ struct Taken {
     all: usize,
     /// Bytes of callers that have shown no good key, counted in all, too.
     unproven: usize,
-    by_principal: HashMap<Mark, usize>,
+    by_principal: MarkMap<usize>,
     by_address: HashMap<IpAddr, usize>,
 }
 
@@ -100,9 +101,11 @@ impl Budget {
 
     fn take(&self, payer: Payer, bytes: usize) -> Result<(), OverBudget> {
         let Shares { all, per_principal, per_address } = self.shares;
-        let mut taken = self.taken();
-        let own = payer.principal.map_or(0, |mark| count(&taken.by_principal, &mark));
-        let of_address = count(&taken.by_address, &payer.address);
+        let Taken { all: of_all, unproven, by_principal, by_address } = &mut *self.taken();
+        let own_entry = payer.principal.map(|mark| by_principal.entry(mark));
+        let own = own_entry.as_ref().map_or(0, count);
+        let address_entry = by_address.entry(payer.address);
+        let of_address = count(&address_entry);
         let Names { what, .. } = self.names;
         let check = |limit, is_own, taken: usize, max: usize| match taken.saturating_add(bytes) {
             sum if sum <= max => Ok(()),
@@ -117,14 +120,14 @@ impl Budget {
             // The rest of an address is for those callers behind it that have a key.
             let max = per_address / UNPROVEN_PART;
             check(self.names.per_address, true, of_address, max)?;
-            check(self.names.all, false, taken.unproven, all / UNPROVEN_PART)?;
+            check(self.names.all, false, *unproven, all / UNPROVEN_PART)?;
         }
-        check(self.names.all, false, taken.all, all - all / left)?;
-        taken.all += bytes;
-        *taken.by_address.entry(payer.address).or_default() += bytes;
-        match payer.principal {
-            Some(mark) => *taken.by_principal.entry(mark).or_default() += bytes,
-            None => taken.unproven += bytes,
+        check(self.names.all, false, *of_all, all - all / left)?;
+        *of_all += bytes;
+        *address_entry.or_default() += bytes;
+        match own_entry {
+            Some(own) => *own.or_default() += bytes,
+            None => *unproven += bytes,
         }
         Ok(())
     }
@@ -166,16 +169,16 @@ impl Drop for Charge {
     }
 }
 
-fn count<K: Hash + Eq>(counts: &HashMap<K, usize>, key: &K) -> usize {
-    counts.get(key).copied().unwrap_or(0)
+fn count<K>(entry: &Entry<'_, K, usize>) -> usize {
+    if let Entry::Occupied(entry) = entry { *entry.get() } else { 0 }
 }
 
 /// A count of nothing is forgotten, so that the table has those alone that have taken something.
-fn lower<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K, by: usize) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= by;
-        if *count == 0 {
-            counts.remove(&key);
+fn lower<K: Hash + Eq, S: BuildHasher>(counts: &mut HashMap<K, usize, S>, key: K, by: usize) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= by;
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }

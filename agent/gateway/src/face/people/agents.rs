@@ -13,7 +13,7 @@ use tenure_core::model::{
 };
 use tenure_core::time::Boottime;
 use tenure_host::clock;
-use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::scope::{Mark, MarkMap};
 use tenure_stores::gateway::wire::{AGENT, Hello};
 use uuid::Uuid;
 
@@ -43,7 +43,7 @@ pub(in crate::face) struct Agents(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    agents: HashMap<Mark, HashMap<String, Agent>>,
+    agents: MarkMap<HashMap<String, Agent>>,
     /// Those that made themselves known here, by the ids that the store has, and until when.
     shown: HashMap<Uuid, Boottime>,
     /// Those of all of them.
