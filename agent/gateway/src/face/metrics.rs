@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, header};
-use axum::middleware::Next;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tokio::time::timeout;
 
 use super::Face;
-use super::browsers::{self, Hosts};
 use super::refused::Refused;
 use crate::access::Right;
 
@@ -38,19 +37,22 @@ pub(super) async fn metrics(
     Ok(response)
 }
 
-/// Counts every answer, those to web pages that are kept out, too.
-pub(super) async fn count(
-    State((face, hosts)): State<(Arc<Face>, Arc<Hosts>)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    // The route, never the path as it came: the number of series must be bounded.
-    let matched = request.extensions().get::<MatchedPath>().cloned();
-    let began = clock::now();
-    // No layer of its own: each is a copy of the router and an allocation for every request.
-    let response = browsers::keep_out(&face, &hosts, request, next).await;
-    let took = clock::now().since(began);
-    let endpoint = matched.as_ref().map_or(OTHER, MatchedPath::as_str);
-    face.metrics.answered(endpoint, response.status().as_u16(), took);
-    response
+/// A request that is being answered.
+pub(super) struct Counted {
+    /// The route, never the path as it came: the number of series must be bounded.
+    matched: Option<MatchedPath>,
+    began: Boottime,
+}
+
+impl Counted {
+    pub(super) fn begin(request: &Request) -> Counted {
+        Counted { matched: request.extensions().get().cloned(), began: clock::now() }
+    }
+
+    /// It is answered, with this status.
+    pub(super) fn end(self, face: &Face, status: StatusCode) {
+        let took = clock::now().since(self.began);
+        let endpoint = self.matched.as_ref().map_or(OTHER, MatchedPath::as_str);
+        face.metrics.answered(endpoint, status.as_u16(), took);
+    }
 }

@@ -34,7 +34,7 @@ pub async fn serve(listener: TcpListener, face: Arc<Face>, hosts: Hosts, limits:
         connections.spawn(async move {
             let seat = Arc::new(seat);
             let end = seat.end.clone();
-            // Ends it in the middle of agreeing on TLS, too.
+            // When a caller with a key needs its place more; in the middle of agreeing on TLS, too.
             // Boxed, since it is large, and would be in the task several times.
             let _ = end.run_until_cancelled(Box::pin(shared.serve(stream, peer, seat))).await;
         });
