@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use tenure_stores::journal::Files;
 use tenure_stores::settings::{OpenError, Opener};
 use tenure_wire::rules;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -185,6 +187,18 @@ async fn remind(tls: Arc<Tls>) {
     }
 }
 
+/// The threads that serve connections. An idle one is woken whenever another has work for it, so too many cost more than they gain,
+/// and the store has a thread of its own. A node of a cluster has more: the more calls come together, the fewer writes they need.
+fn face_threads(is_node: bool) -> anyhow::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(if is_node { cores } else { (cores / 2).max(1) })
+        .thread_name("face")
+        .enable_all()
+        .build()
+        .context("cannot start the threads that serve")
+}
+
 async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(listen).await.with_context(|| {
         format!("listen = \"{listen}\": must be an address of this host with a port that is free")
@@ -222,9 +236,7 @@ fn run(
     let told = Told::read(&settings.state_dir);
     let (proxy_networks, cluster_listen) =
         (settings.proxy_networks.clone(), settings.cluster_listen());
-    let threads =
-        tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
-    let runtime = threads.context("cannot start the threads that serve")?;
+    let runtime = face_threads(cluster_listen.is_some())?;
     let in_store = settings.keys_in_store && settings.file_of_keys().is_none();
     let opener = Arc::clone(&settings.opener);
     runtime.block_on(async {

@@ -1,6 +1,5 @@
 //! The activity on a connection, so that one on which nothing does is noticed.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -42,8 +41,9 @@ struct State {
     count: u64,
     /// How long it may have no request under way.
     idle_max: Duration,
-    /// Those under way, and since when their peer has left what it was given; `None` where it waits for more.
-    under_way: HashMap<u64, Option<Instant>>,
+    /// Those under way, by their numbers, and since when their peer has left what it was given; `None` where it waits for more.
+    /// A connection has few at a time.
+    under_way: Vec<(u64, Option<Instant>)>,
     /// How many frames that ask for nothing may come, and since when that is so.
     frames: (u32, Instant),
     /// Bytes that it was answered, and that no frame was counted for.
@@ -66,7 +66,7 @@ impl Activity {
             changed: Instant::now(),
             count: 0,
             idle_max: IDLE_MAX,
-            under_way: HashMap::new(),
+            under_way: Vec::new(),
             frames: (FRAMES_MAX, Instant::now()),
             answered: 0,
         };
@@ -78,7 +78,7 @@ impl Activity {
         self.with(|state| {
             state.changed = Instant::now();
             state.count += 1;
-            state.under_way.insert(state.count, None);
+            state.under_way.push((state.count, None));
             state.may_send(FRAMES_PER_PART);
             UnderWay { activity: Arc::clone(self), number: state.count }
         })
@@ -98,8 +98,8 @@ impl Activity {
         self.with(|state| {
             let quiet = now.saturating_duration_since(state.changed);
             let most = if state.count == 0 { FIRST_WITHIN } else { state.idle_max };
-            let mut left = state.under_way.values().flatten();
-            if left.any(|since| now.saturating_duration_since(*since) > LEFT_MAX) {
+            let mut left = state.under_way.iter().filter_map(|(_, since)| *since);
+            if left.any(|since| now.saturating_duration_since(since) > LEFT_MAX) {
                 Verdict::Stalled
             } else if state.under_way.is_empty() && quiet > most {
                 Verdict::Idle
@@ -134,6 +134,10 @@ impl Activity {
 }
 
 impl State {
+    fn place_of(&self, number: u64) -> Option<usize> {
+        self.under_way.iter().position(|(of, _)| *of == number)
+    }
+
     fn may_send(&mut self, more: u32) {
         self.frames.0 = self.frames.0.saturating_add(more).min(FRAMES_MAX);
     }
@@ -159,7 +163,9 @@ impl UnderWay {
             if since.is_some() {
                 state.may_send(FRAMES_PER_PART);
             }
-            state.under_way.insert(self.number, since)
+            if let Some(at) = state.place_of(self.number) {
+                state.under_way[at].1 = since;
+            }
         });
     }
 }
@@ -167,7 +173,9 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.activity.with(|state| {
-            state.under_way.remove(&self.number);
+            if let Some(at) = state.place_of(self.number) {
+                state.under_way.swap_remove(at);
+            }
             state.changed = Instant::now();
         });
     }

@@ -127,10 +127,15 @@ impl Shares {
         self.has_greedy = self.of.values().any(|share| share.is_greedy);
     }
 
+    /// False if every call may go to the store now.
+    pub(super) fn has_greedy(&self) -> bool {
+        self.has_greedy
+    }
+
     /// When the next call of a principal may go to the store.
     pub(super) fn turn(&self, now: Boottime, mark: Mark) -> Turn {
         // Mostly there is none, and each call asks several times.
-        let share = if self.has_greedy { self.of.get(&mark) } else { None };
+        let share = if self.has_greedy() { self.of.get(&mark) } else { None };
         let Some(share) = share.filter(|share| share.is_greedy) else { return Turn::Now };
         if share.under_way > 0 && share.call * (share.under_way + 1) > UNDER_WAY {
             return Turn::WithAnswer;

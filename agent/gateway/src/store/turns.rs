@@ -144,6 +144,9 @@ impl Turns {
     fn sort(&mut self, now: Boottime) {
         self.shares.look(now);
         self.next_at = None;
+        if self.held_back.is_empty() && !self.shares.has_greedy() {
+            return;
+        }
         for line in mem::take(&mut self.held_back) {
             self.order.push_back(line);
         }
@@ -152,9 +155,12 @@ impl Turns {
         self.order.retain(|line| {
             let Line::Calls(mark) = line else { return true };
             let turn = shares.turn(now, *mark);
+            if turn == Turn::Now {
+                return true;
+            }
             let came = lines.get(line).and_then(|line| line.front()).map(|(came, _)| *came);
             let late_at = came.map(|came| came + patience);
-            if turn == Turn::Now || late_at.is_some_and(|at| at <= now) {
+            if late_at.is_some_and(|at| at <= now) {
                 return true;
             }
             let free_at = if let Turn::At(at) = turn { Some(at) } else { None };
@@ -202,9 +208,11 @@ impl Turns {
     }
 
     fn is_held_back(&self, now: Boottime, line: Line, mark: Mark) -> bool {
+        if self.shares.turn(now, mark) == Turn::Now {
+            return false;
+        }
         let front = self.lines.get(&line).and_then(|line| line.front());
-        let is_late = front.is_some_and(|(came, _)| now.since(*came) >= patience(self.len));
-        !is_late && self.shares.turn(now, mark) != Turn::Now
+        front.is_none_or(|(came, _)| now.since(*came) < patience(self.len))
     }
 }
 
