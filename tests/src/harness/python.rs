@@ -57,6 +57,11 @@ impl Python {
         command
     }
 
+    /// A program of a package of the environment.
+    pub fn tool(name: &str) -> Command {
+        Command::new(interpreter().with_file_name(name))
+    }
+
     #[track_caller]
     fn start_by(command: &mut Command) -> Python {
         let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
