@@ -2,6 +2,7 @@
 
 mod charts;
 mod docs;
+mod forge;
 mod manifests;
 mod openapi;
 mod readme;

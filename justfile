@@ -1,0 +1,48 @@
+# Lanes, from the quickest to the longest: `just` lists them. `pip install rust-just` or `cargo install just` installs the runner.
+# Each is a line or two: whoever has no runner types them.
+
+features := "--features tenured/systemd"
+
+_lanes:
+    @just --list --unsorted
+
+# What to run after every edit: format, lints, the pure crates, 200 seeds
+quick: format
+    cargo clippy --workspace --all-targets {{features}} -- -D warnings
+    cargo nextest run --package tenure-bounds --package tenure-core --package tenure-wire
+    cargo run --package tenure-tests --bin simulate -- --seeds 1..201
+
+# Tests whose path has NAME in it, of every crate and area
+test NAME:
+    cargo nextest run --workspace {{features}} -E 'test({{NAME}})'
+
+# End-to-end tests of an AREA: agent, gateway, cluster, sdk, repository; of those, the ones with NAME in their path
+e2e AREA NAME='':
+    cargo nextest run --workspace {{features}} -E 'binary({{AREA}}) and test(/{{NAME}}/)'
+
+# Seeds of the simulation, optimised
+seeds FIRST='1' LAST='501':
+    cargo run --release --package tenure-tests --bin simulate -- --seeds {{FIRST}}..{{LAST}}
+
+# Format, lints, licences, the documentation, and builds with fewer features
+lint:
+    tests/lint
+
+# Everything, as README says
+all:
+    tests/run
+
+# What takes hours: `just long` says what there is
+long *WHAT:
+    tests/long {{WHAT}}
+
+# Benchmarks: `just bench P15`
+bench *ROWS:
+    tests/bench/run {{ROWS}}
+
+# All that must hold before a change is taken: lint and all
+ci:
+    .ci/run
+
+format:
+    cargo fmt --all --check
