@@ -1,4 +1,4 @@
-//! The files for whoever works on Tenure elsewhere: the lanes, and those of a public forge.
+//! The files of a public forge, and the lanes of the justfile.
 
 use std::path::Path;
 

@@ -42,7 +42,7 @@ struct State {
     /// How long it may have no request under way.
     idle_max: Duration,
     /// Those under way, by their numbers, and since when their peer has left what it was given; `None` where it waits for more.
-    /// A connection has few at a time.
+    /// At most as many as a connection has streams of HTTP/2.
     under_way: Vec<(u64, Option<Instant>)>,
     /// How many frames that ask for nothing may come, and since when that is so.
     frames: (u32, Instant),

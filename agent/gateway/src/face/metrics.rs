@@ -37,20 +37,20 @@ pub(super) async fn metrics(
     Ok(response)
 }
 
-/// A request that is being answered.
-pub(super) struct Counted {
+/// The clock of a request, from its head to its answer.
+pub(super) struct RequestTimer {
     /// The route, never the path as it came: the number of series must be bounded.
     matched: Option<MatchedPath>,
     began: Boottime,
 }
 
-impl Counted {
-    pub(super) fn begin(request: &Request) -> Counted {
-        Counted { matched: request.extensions().get().cloned(), began: clock::now() }
+impl RequestTimer {
+    pub(super) fn start(request: &Request) -> RequestTimer {
+        RequestTimer { matched: request.extensions().get().cloned(), began: clock::now() }
     }
 
-    /// It is answered, with this status.
-    pub(super) fn end(self, face: &Face, status: StatusCode) {
+    /// Counts the answer, which has this status.
+    pub(super) fn finish(self, face: &Face, status: StatusCode) {
         let took = clock::now().since(self.began);
         let endpoint = self.matched.as_ref().map_or(OTHER, MatchedPath::as_str);
         face.metrics.answered(endpoint, status.as_u16(), took);

@@ -113,15 +113,15 @@ pub fn router(face: Arc<Face>, hosts: Arc<Hosts>) -> Router {
         .with_state(face)
 }
 
-/// What is done for every request before its key is looked at: web pages of others are kept out, and every answer is counted.
-/// One layer, since each costs a copy of the service and several allocations for every request.
+/// Refuses requests of other origins' web pages before any key is looked at, and counts every answer. Both are one layer of axum,
+/// since a layer copies the service and allocates several times for every request.
 async fn around(
     State((face, hosts)): State<(Arc<Face>, Arc<Hosts>)>,
     request: Request,
     next: Next,
 ) -> Response {
-    let counted = metrics::Counted::begin(&request);
+    let timer = metrics::RequestTimer::start(&request);
     let response = browsers::keep_out(&face, &hosts, request, next).await;
-    counted.end(&face, response.status());
+    timer.finish(&face, response.status());
     response
 }

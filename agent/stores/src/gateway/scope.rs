@@ -36,8 +36,8 @@ pub struct Mark([u8; MARK_BYTES]);
 /// A table by mark, or by what has a mark in it.
 pub type MarkMap<V, K = Mark> = HashMap<K, V, BuildHasherDefault<MarkHasher>>;
 
-/// The hash of a mark is the mark: it is the beginning of a SHA-256 already, of a name that whoever makes the key chooses, and
-/// not its caller. Only marks of callers that were let in may be keys of such a table.
+/// Hashes a mark to its own bytes. A mark is the beginning of the SHA-256 of a principal's name, and the maker of the key chooses
+/// that name, not the caller. Only marks of callers that were let in may be keys of such a table.
 #[derive(Debug, Default)]
 pub struct MarkHasher(u64);
 
