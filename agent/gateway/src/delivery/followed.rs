@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use tenure_core::model::{Answer, Failure, Page, Request, Resource};
+use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_wire::{Kind, Route, Routes};
 use tokio::sync::{Notify, watch};
@@ -257,60 +258,56 @@ impl Reader {
     /// Waits for a while, or until the routes may have changed; true if they have.
     async fn look(&mut self) -> Result<bool, Failure> {
         let now = clock::now();
-        let due = self.followed.table().take_due(now);
-        if !due.is_empty() {
-            self.to_ask.extend(due.iter().cloned());
-            return self.has_any_changed(due).await;
-        }
+        self.to_ask.extend(self.followed.table().take_due(now));
         if !self.to_ask.is_empty() {
-            self.ask_ends().await?;
-            return Ok(self.version().await? != self.followed.table().store_version());
+            let some: Vec<_> = self.to_ask.iter().take(ASKED_PER_TURN).cloned().collect();
+            let count = some.len();
+            let has_changed = self.ask_ends(some).await?;
+            self.to_ask.drain(..count);
+            return Ok(has_changed || self.has_new_version().await?);
         }
         let look_every = if self.is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY_OWN };
         let due = self.followed.table().poll_timeout();
         let wait = due.map_or(look_every, |due| due.since(now).min(look_every));
         let is_told = timeout(wait, self.followed.changed.notified()).await.is_ok();
-        Ok(is_told || self.version().await? != self.followed.table().store_version())
+        Ok(is_told || self.has_new_version().await?)
     }
 
-    /// True if one of these routes is another one now: then all are read anyway.
-    async fn has_any_changed(&self, mailboxes: Vec<Arc<str>>) -> Result<bool, Failure> {
-        let asked = stream::iter(mailboxes).map(|mailbox| async {
-            let found = self.one(&mailbox).await;
-            (mailbox, found)
+    /// Asks when the time of some routes is up; true if one of these routes is another one by now: then all are read anyway.
+    async fn ask_ends(&self, mailboxes: Vec<Arc<str>>) -> Result<bool, Failure> {
+        let asked = stream::iter(mailboxes).map(|name| async {
+            let at = self.end_of(&name).await?;
+            // After its end: a route that is still the known one was the known one when its end was asked for. In the other order
+            // the route's time may run out between the two questions, and the second tells of the end of its grace.
+            let route = self.one(&name).await?.routes.pop();
+            Ok((name, at, route))
         });
         let mut asked = std::pin::pin!(asked.buffer_unordered(ASKED_AT_ONCE));
-        while let Some((mailbox, found)) = asked.next().await {
-            let found = found?.routes.pop();
-            if found.as_ref() != self.followed.table().route(&mailbox).map(|it| &**it) {
-                return Ok(true);
+        let mut has_changed = false;
+        while let Some(answer) = asked.next().await {
+            let (name, at, route) = answer?;
+            let mut table = self.followed.table();
+            table.set_expiry(&name, at);
+            has_changed |= table.route(&name).map(|it| &**it) != route.as_ref();
+        }
+        Ok(has_changed)
+    }
+
+    /// When the time of a route is up; `None` if it has none, or nobody holds it.
+    async fn end_of(&self, name: &Arc<str>) -> Result<Option<Boottime>, Failure> {
+        let tenant = Arc::clone(&self.followed.tenant);
+        let resource = Resource { tenant, kind: Kind::Lease, name: Arc::clone(name) };
+        let asked_at = clock::now();
+        match self.store.look(Request::Inspect(resource)).await? {
+            Answer::Standing(standing) => {
+                Ok(standing.runs_out.map(|it| asked_at + it + JUST_AFTER))
             }
+            _ => Ok(None),
         }
-        Ok(false)
     }
 
-    /// Asks when the time of some routes is up.
-    async fn ask_ends(&mut self) -> Result<(), Failure> {
-        let some: Vec<_> = self.to_ask.iter().take(ASKED_PER_TURN).cloned().collect();
-        let count = some.len();
-        let asked = stream::iter(some).map(|name| async {
-            let tenant = Arc::clone(&self.followed.tenant);
-            let resource = Resource { tenant, kind: Kind::Lease, name: Arc::clone(&name) };
-            let asked_at = clock::now();
-            let answer = self.store.look(Request::Inspect(resource)).await?;
-            let runs_out = match answer {
-                Answer::Standing(standing) => standing.runs_out,
-                _ => None,
-            };
-            Ok((name, runs_out.map(|it| asked_at + it + JUST_AFTER)))
-        });
-        let mut asked = std::pin::pin!(asked.buffer_unordered(ASKED_AT_ONCE));
-        while let Some(end) = asked.next().await {
-            let (name, at) = end?;
-            self.followed.table().set_expiry(&name, at);
-        }
-        self.to_ask.drain(..count);
-        Ok(())
+    async fn has_new_version(&self) -> Result<bool, Failure> {
+        Ok(self.version().await? != self.followed.table().store_version())
     }
 
     async fn ask(&self, name: Option<Arc<str>>, page: Page) -> Result<Routes, Failure> {
@@ -337,21 +334,5 @@ async fn rest(time: Duration) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::routes::{Lack, Place};
-
-    #[test]
-    fn what_the_run_before_told_is_removed_by_the_first_reading_that_comes() {
-        let followed = Followed::new("t".into(), vec!["gone".into()]);
-        // The store was away.
-        followed.readings.send_modify(|readings| *readings += 1);
-        assert!(!followed.was_read());
-        let reading = Reading { version: 5, until: 5, ..Reading::default() };
-        assert_eq!(followed.take(reading), (true, Vec::new()));
-        assert!(followed.was_read());
-        assert_eq!(followed.table().mailboxes(), [Arc::<str>::from("gone")]);
-        let removed = Change { mailbox: "gone".into(), state: State::Removed(5) };
-        assert_eq!(followed.table().after(Place::default()), Lack::Changes(vec![removed]));
-    }
-}
+#[path = "followed_tests.rs"]
+mod tests;

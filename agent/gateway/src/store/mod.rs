@@ -173,6 +173,19 @@ where
 }
 
 impl Store {
+    /// A store whose reads this function answers. Ends with the runtime that it is made in.
+    #[cfg(test)]
+    pub(crate) fn scripted(mut answer: impl FnMut(Request) -> Answer + Send + 'static) -> Store {
+        let (messages, mut inbox) = mpsc::channel(WAITING_MAX);
+        tokio::spawn(async move {
+            while let Some(message) = inbox.recv().await {
+                let Message::Look { request, reply } = message else { panic!("{message:?}") };
+                reply.give(Ok(answer(*request)));
+            }
+        });
+        Store { messages, known: Arc::default() }
+    }
+
     /// The answer to a request of the principal with this mark, which is carried out even if nobody waits for it any more: whoever repeats
     /// it is answered by what became of it.
     ///
