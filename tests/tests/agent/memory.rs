@@ -8,7 +8,7 @@ use serde_json::Value;
 use tenure_tests::harness::{Agent, Attacker, Client, MemoryGroup, Python, other_users, until};
 
 /// Half of the leases that come and go, where there are more: a busy machine takes its time for each.
-const CHURN_MAX: u64 = 3000;
+const CHURN_MAX: u64 = 1000;
 const PART: u64 = 500;
 
 fn packaged(path: &str) -> PathBuf {
