@@ -277,8 +277,8 @@ impl Reader {
     async fn ask_ends(&self, mailboxes: Vec<Arc<str>>) -> Result<bool, Failure> {
         let asked = stream::iter(mailboxes).map(|name| async {
             let at = self.end_of(&name).await?;
-            // After its end: a route that is still the known one was the known one when its end was asked for. In the other order
-            // the route's time may run out between the two questions, and the second tells of the end of its grace.
+            // The route is asked for after its end: if the route is still the one in the table, so it was when its end was asked for.
+            // In the other order its ttl may run out between the two questions, and the end of its grace is taken for that of its ttl.
             let route = self.one(&name).await?.routes.pop();
             Ok((name, at, route))
         });
@@ -293,7 +293,7 @@ impl Reader {
         Ok(has_changed)
     }
 
-    /// When the time of a route is up; `None` if it has none, or nobody holds it.
+    /// When the time of a route is up; `None` if the store tells of that by itself, or the lease has no holder.
     async fn end_of(&self, name: &Arc<str>) -> Result<Option<Boottime>, Failure> {
         let tenant = Arc::clone(&self.followed.tenant);
         let resource = Resource { tenant, kind: Kind::Lease, name: Arc::clone(name) };

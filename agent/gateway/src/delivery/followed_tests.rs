@@ -1,5 +1,3 @@
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use tenure_core::model::UpstreamStanding;
 
 use super::*;
@@ -20,13 +18,13 @@ fn what_the_run_before_told_is_removed_by_the_first_reading_that_comes() {
     assert_eq!(followed.table().after(Place::default()), Lack::Changes(vec![removed]));
 }
 
-/// A store with one lease, which runs out while the store answers the question of this number: it is in its grace then, or gone.
+/// A store with one lease, whose ttl runs out just before the question of this number: the lease is in its grace then, or gone.
 /// Like Redis, the store notes the end when that lease's route is read, and not when the version is asked for.
-fn runs_out_at(question: u64, is_in_grace: bool, asked: &Arc<AtomicU64>) -> Store {
-    let asked = Arc::clone(asked);
-    let mut version = 1;
+fn runs_out_at(question: u64, is_in_grace: bool) -> Store {
+    let (mut asked, mut version) = (0, 1);
     Store::scripted(move |request| {
-        let has_run_out = asked.fetch_add(1, Relaxed) >= question;
+        let has_run_out = asked >= question;
+        asked += 1;
         match request {
             Request::Inspect(_) => {
                 let left = match (has_run_out, is_in_grace) {
@@ -52,13 +50,12 @@ fn runs_out_at(question: u64, is_in_grace: bool, asked: &Arc<AtomicU64>) -> Stor
     })
 }
 
-/// On a busy machine a lease runs out between any two questions: first "active", then the end of its grace, say.
+/// On a busy machine a ttl runs out between any two questions of the reader.
 #[tokio::test]
 async fn the_end_of_a_route_is_told_whichever_question_it_falls_on() {
     for (question, is_in_grace) in (3..40).flat_map(|it| [(it, true), (it, false)]) {
-        let asked = Arc::default();
         let followed = Arc::new(Followed::new("t".into(), Vec::new()));
-        let store = runs_out_at(question, is_in_grace, &asked);
+        let store = runs_out_at(question, is_in_grace);
         let mut news = followed.news();
         let reader = Reader::new(Arc::clone(&followed), store, true);
         let reading = tokio::spawn(reader.run());
