@@ -227,14 +227,16 @@ impl Account {
     pub fn vouch(&self, now: Boottime, entries: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
         let mut own = self.own();
         let known = entries.into_iter();
-        known.filter_map(|entry| own.held(now, entry.claim)?.vouch(now, entry)).collect()
+        let vouch =
+            |entry: HistoryEntry| own.held(now, entry.claim, &entry.resource)?.vouch(now, entry);
+        known.filter_map(vouch).collect()
     }
 
     /// Takes back that the history was told of these: its store may have failed.
-    pub fn untell(&self, now: Boottime, entries: &[(ClaimId, Happened)]) {
+    pub fn untell(&self, now: Boottime, entries: &[(ClaimId, Resource, Happened)]) {
         let mut own = self.own();
-        for (claim, what) in entries {
-            if let Some(held) = own.held(now, *claim) {
+        for (claim, resource, what) in entries {
+            if let Some(held) = own.held(now, *claim, resource) {
                 held.untell(*what);
             }
         }

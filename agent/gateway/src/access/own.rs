@@ -50,13 +50,13 @@ pub(super) struct Registered {
 }
 
 impl Own {
-    /// A claim that is held, or was until lately.
-    pub(super) fn held(&mut self, now: Boottime, id: ClaimId) -> Option<Held<'_>> {
+    /// A claim of that resource that is held, or was until lately.
+    pub(super) fn held(&mut self, now: Boottime, id: ClaimId, of: &Resource) -> Option<Held<'_>> {
         match self.claims.get_mut(&id) {
             Some(Live { stage: Stage::Held(token), resource, told, .. }) => {
-                Some(Held { resource, token: *token, told, by: None })
+                (resource == of).then_some(Held { token: *token, told, by: None })
             }
-            _ => self.past.get(now, id),
+            _ => self.past.get(now, id, of),
         }
     }
 
@@ -295,7 +295,7 @@ impl Own {
             self.masters.remove(&session);
         }
         if let Stage::Held(token) = live.stage {
-            self.past.add(id, live.resource.clone(), token, live.until, live.told);
+            self.past.add(id, &live.resource, token, live.until, live.told);
         }
         Some(live)
     }

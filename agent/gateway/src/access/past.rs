@@ -1,6 +1,7 @@
 //! Entries for the history: of the agents that have the claims, and no more than the gateway knows of these.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tenure_core::model::{ClaimId, HistoryEntry, Resource};
 use tenure_core::time::Boottime;
 use tenure_wire::Happened;
 
-/// Claims of a principal that have ended and are remembered, about 200 bytes each.
+/// Claims of a principal that have ended and are remembered, about 150 bytes each.
 const ENDED_MAX: usize = 1024;
 /// For how long after its end, or its ttl, a claim is remembered: as long as an agent tries to tell of it.
 const REMEMBERED: Duration = Duration::from_secs(10 * 60);
@@ -50,7 +51,6 @@ impl Told {
 
 /// A claim that was held, as the history may be told of it.
 pub(super) struct Held<'a> {
-    pub(super) resource: &'a Resource,
     pub(super) token: u64,
     pub(super) told: &'a mut Told,
     /// The caller that took it away, in the gateway's words.
@@ -58,10 +58,9 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// The entry, if it is about this claim and new.
+    /// The entry, if it is about this grant and new.
     pub(super) fn vouch(self, now: Boottime, entry: HistoryEntry) -> Option<HistoryEntry> {
-        let is_of_it = *self.resource == entry.resource && self.token == entry.token;
-        if is_of_it { self.told.vouch(now, entry, self.by) } else { None }
+        if self.token == entry.token { self.told.vouch(now, entry, self.by) } else { None }
     }
 
     /// Takes back that the history was told of it.
@@ -76,11 +75,14 @@ pub(super) struct Past {
     claims: HashMap<ClaimId, Ended>,
     /// Oldest first.
     order: VecDeque<ClaimId>,
+    seed: RandomState,
 }
 
 #[derive(Debug)]
 struct Ended {
-    resource: Resource,
+    /// The resource's hash. Its texts lie where the request left them, so that each would keep a page of memory from being
+    /// given back.
+    resource: u64,
     token: u64,
     forget_at: Boottime,
     told: Told,
@@ -92,11 +94,12 @@ impl Past {
     pub(super) fn add(
         &mut self,
         id: ClaimId,
-        resource: Resource,
+        resource: &Resource,
         token: u64,
         until: Boottime,
         told: Told,
     ) {
+        let resource = self.seed.hash_one(resource);
         let ended = Ended { resource, token, forget_at: until + REMEMBERED, told, by: None };
         if self.claims.insert(id, ended).is_none() {
             self.order.push_back(id);
@@ -115,10 +118,18 @@ impl Past {
         }
     }
 
-    pub(super) fn get(&mut self, now: Boottime, id: ClaimId) -> Option<Held<'_>> {
-        let Ended { resource, token, told, by, .. } =
-            self.claims.get_mut(&id).filter(|ended| ended.forget_at > now)?;
-        Some(Held { resource, token: *token, told, by: by.as_ref() })
+    /// A claim of that resource that is remembered.
+    pub(super) fn get(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        resource: &Resource,
+    ) -> Option<Held<'_>> {
+        let Past { claims, seed, .. } = self;
+        let Ended { token, told, by, .. } = claims
+            .get_mut(&id)
+            .filter(|ended| ended.forget_at > now && ended.resource == seed.hash_one(resource))?;
+        Some(Held { token: *token, told, by: by.as_ref() })
     }
 
     /// Forgets what is over.
@@ -163,7 +174,7 @@ mod tests {
     }
 
     fn vouch(past: &mut Past, now: Boottime, entry: HistoryEntry) -> Option<HistoryEntry> {
-        past.get(now, entry.claim)?.vouch(now, entry)
+        past.get(now, entry.claim, &entry.resource)?.vouch(now, entry)
     }
 
     #[test]
@@ -171,7 +182,7 @@ mod tests {
         let mut past = Past::default();
         let id = ClaimId(Uuid::nil());
         let told = Told { granted_at: Some(NOW), ..Told::default() };
-        past.add(id, resource("a"), 7, NOW + S, told);
+        past.add(id, &resource("a"), 7, NOW + S, told);
         let later = NOW + S * 3;
         assert_eq!(vouch(&mut past, later, entry("b", 7, Happened::Lost)), None);
         assert_eq!(vouch(&mut past, later, entry("a", 8, Happened::Lost)), None);
@@ -182,7 +193,7 @@ mod tests {
         for what in [Happened::Lost, Happened::Released] {
             assert_eq!(vouch(&mut past, later, entry("a", 7, what)), None);
         }
-        past.get(later, id).unwrap().untell(Happened::Lost);
+        past.get(later, id, &resource("a")).unwrap().untell(Happened::Lost);
         assert!(vouch(&mut past, later, entry("a", 7, Happened::Released)).is_some());
         assert!(vouch(&mut past, later, entry("a", 7, Happened::Granted)).is_some());
     }
@@ -192,12 +203,13 @@ mod tests {
         let mut past = Past::default();
         for number in 0..=ENDED_MAX as u128 {
             let id = ClaimId(Uuid::from_u128(number));
-            past.add(id, resource("a"), 1, NOW, Told::default());
+            past.add(id, &resource("a"), 1, NOW, Told::default());
         }
         assert_eq!((past.claims.len(), past.order.len()), (ENDED_MAX, ENDED_MAX));
-        assert!(past.get(NOW, ClaimId(Uuid::nil())).is_none());
+        let mut has = |now, id| past.get(now, id, &resource("a")).is_some();
+        assert!(!has(NOW, ClaimId(Uuid::nil())));
         let last = ClaimId(Uuid::from_u128(ENDED_MAX as u128));
-        assert!(past.get(NOW, last).is_some() && past.get(NOW + REMEMBERED, last).is_none());
+        assert!(has(NOW, last) && !has(NOW + REMEMBERED, last));
         past.sweep(NOW + REMEMBERED);
         assert!(past.claims.is_empty() && past.order.is_empty());
     }

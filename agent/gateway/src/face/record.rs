@@ -35,7 +35,10 @@ impl Face {
             return Ok(Answer::Recorded);
         }
         known.iter_mut().for_each(|entry| sign(caller, entry));
-        let told = Vec::from_iter(known.iter().map(|entry| (entry.claim, entry.what)));
+        let told = Vec::from_iter(known.iter().map(|entry| {
+            let HistoryEntry { claim, resource, what, .. } = entry;
+            (*claim, resource.clone(), *what)
+        }));
         let recorded = self.ask(caller, Request::Record(known), Recorder::Agent).await;
         recorded.inspect_err(|_| account.untell(clock::now(), &told))
     }

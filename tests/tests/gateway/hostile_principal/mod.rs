@@ -31,8 +31,11 @@ const LENGTH_DEFAULT_S: u64 = 5;
 /// The least length of a phase before the attack; otherwise a tenth of the attack's.
 const CALM: Duration = Duration::from_secs(5);
 const HONEST: usize = 4;
-/// A gateway may keep so much more after an attack than before it: tables that have grown once.
-const KEPT_KIB_MAX: u64 = 48 << 10;
+/// A gateway may keep so much more after an attack than before it: marks of claims that ended, by which it refuses late copies,
+/// and pages of which a part is in use.
+const KEPT_KIB_MAX: u64 = 24 << 10;
+/// How long after the end of its keys a principal's memory is free at the latest.
+const FREE_AFTER: Duration = Duration::from_secs(60);
 /// And take so much during one.
 const TAKEN_KIB_MAX: u64 = 256 << 10;
 
@@ -144,7 +147,11 @@ impl Stage {
         until("the gateway to give its memory back", || {
             self.rss_kib() <= before_kib + KEPT_KIB_MAX
         });
-        let (rest, clean_after) = (self.rss_kib(), clock::now().since(ended));
+        let clean_after = clock::now().since(ended);
+        if is_alone {
+            lasts(FREE_AFTER.saturating_sub(clean_after), || {});
+        }
+        let rest = self.rss_kib();
         honest.are_served(2);
         println!(
             "{store}: {} s, {calls} hostile calls, {taken} hostile names in the store; others in calm, \
