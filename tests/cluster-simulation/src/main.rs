@@ -4,8 +4,8 @@
 //! ```text
 //! simulate-cluster --seed N [--fault NAME]
 //! simulate-cluster --seeds A..B [--threads N]
-//! simulate-cluster --faults [--seeds A..B]
-//! simulate-cluster --find [--seeds A..B]
+//! simulate-cluster --faults [--seeds A..B] [--threads N]
+//! simulate-cluster --find [--seeds A..B] [--threads N]
 //! ```
 //!
 //! The nodes are those of the product, with their consensus, logs, links and frames; what is simulated is under them:
@@ -20,7 +20,7 @@ mod program;
 mod world;
 
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,12 +50,14 @@ struct Arguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = parse(std::env::args().skip(1))?;
+    let threads = arguments.threads.unwrap_or(2);
     let is_good = if arguments.faults {
         let seeds = arguments.seeds.unwrap_or(FAULT_SEEDS);
-        let mut found = Fault::ALL.into_iter().map(|fault| find(Some(fault), seeds.clone()));
+        let find = |fault| find(Some(fault), seeds.clone(), threads);
+        let mut found = Fault::ALL.into_iter().map(find);
         found.try_fold(true, |all, found| Ok::<_, anyhow::Error>(found? && all))?
     } else if arguments.find {
-        find(None, arguments.seeds.unwrap_or(FAULT_SEEDS))?
+        find(None, arguments.seeds.unwrap_or(FAULT_SEEDS), threads)?
     } else if let Some(seed) = arguments.seed {
         // One that goes round for ever is ended.
         setrlimit(Resource::RLIMIT_CPU, PROCESSOR_S_MAX, PROCESSOR_S_MAX)?;
@@ -63,7 +65,7 @@ fn main() -> Result<ExitCode> {
         show(&outcome);
         outcome.violation.is_none()
     } else if let Some(seeds) = arguments.seeds {
-        search(seeds, arguments.threads.unwrap_or(2))?
+        search(seeds, threads)?
     } else {
         bail!("nothing to do: give --seed N, --seeds A..B, --faults or --find");
     };
@@ -155,29 +157,45 @@ fn search(seeds: Range<u64>, threads: u64) -> Result<bool> {
         }
         Ok(())
     };
-    std::thread::scope(|scope| -> Result<()> {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
-        threads.into_iter().try_for_each(|it| it.join().expect("no thread has panicked"))
-    })?;
+    side_by_side(threads, look)?;
     println!("of all runs:");
     print_counts(&counts.into_inner().expect("no thread has panicked"));
     Ok(!stop.into_inner())
 }
 
+/// Does the same on so many threads.
+fn side_by_side(threads: u64, job: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&job)).collect();
+        threads.into_iter().try_for_each(|it| it.join().expect("no thread has panicked"))
+    })
+}
+
 /// The first seed that shows a planted fault, or `None` for one in the code; false if none does.
-fn find(fault: Option<Fault>, mut seeds: Range<u64>) -> Result<bool> {
+fn find(fault: Option<Fault>, seeds: Range<u64>, threads: u64) -> Result<bool> {
     let name = fault.map_or_else(|| "the code".to_owned(), |fault| format!("{fault:?}"));
-    let count = seeds.clone().count();
-    let found = seeds.try_fold((), |(), seed| match run_apart(seed, fault) {
-        // One that breaks off has found nothing.
-        Ok(run) if run.is_good || run.broke_off() => ControlFlow::Continue(()),
-        other => ControlFlow::Break((seed, other)),
-    });
-    let ControlFlow::Break((seed, run)) = found else {
-        println!("{name}: NOT CAUGHT by {count} seeds");
+    // Every seed below one that shows the fault has begun before it, and is waited for.
+    let (next, found) = (AtomicU64::new(seeds.start), Mutex::new(BTreeMap::new()));
+    let look = || -> Result<()> {
+        while found.lock().expect("no thread has panicked").is_empty() {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let run = run_apart(seed, fault)?;
+            // One that breaks off has found nothing.
+            if !run.is_good && !run.broke_off() {
+                found.lock().expect("no thread has panicked").insert(seed, run);
+            }
+        }
+        Ok(())
+    };
+    side_by_side(threads, look)?;
+    let found = found.into_inner().expect("no thread has panicked");
+    let Some((seed, run)) = found.first_key_value() else {
+        println!("{name}: NOT CAUGHT by {} seeds", seeds.count());
         return Ok(false);
     };
-    let run = run?;
     let what = run.shown.lines().find_map(|line| line.strip_prefix(VIOLATION));
     println!("{name}: seed {seed}: {}", what.unwrap_or_default());
     Ok(true)
