@@ -20,7 +20,7 @@ mod program;
 mod world;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -132,65 +132,70 @@ impl Run {
     }
 }
 
-/// Runs a range of seeds, and stops at the first violation.
-fn search(seeds: Range<u64>, threads: u64) -> Result<bool> {
+/// Runs seeds side by side and shows each run to `see`, which may end it. Every seed below the one that ended it is seen, too.
+fn run_each(
+    seeds: Range<u64>,
+    fault: Option<Fault>,
+    threads: u64,
+    see: impl Fn(u64, Run) -> ControlFlow<()> + Sync,
+) -> Result<()> {
     let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
-    let counts: Mutex<BTreeMap<String, u64>> = Mutex::default();
     let look = || -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 break;
             }
-            let run = run_apart(seed, None)?;
-            let mut counts = counts.lock().expect("no thread has panicked");
-            for (what, count) in run.counts().chain([("runs", 1)]) {
-                *counts.entry(what.to_owned()).or_default() += count;
-            }
-            if counts["runs"].is_multiple_of(PROGRESS_EVERY) {
-                eprintln!("{} runs", counts["runs"]);
-            }
-            if !run.is_good {
+            let run =
+                run_apart(seed, fault).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+            if see(seed, run).is_break() {
                 stop.store(true, Ordering::Relaxed);
-                print!("{}", run.shown);
             }
         }
         Ok(())
     };
-    side_by_side(threads, look)?;
-    println!("of all runs:");
-    print_counts(&counts.into_inner().expect("no thread has panicked"));
-    Ok(!stop.into_inner())
-}
-
-/// Does the same on so many threads.
-fn side_by_side(threads: u64, job: impl Fn() -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&job)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
         threads.into_iter().try_for_each(|it| it.join().expect("no thread has panicked"))
     })
+}
+
+/// Runs a range of seeds, and stops at the first violation.
+fn search(seeds: Range<u64>, threads: u64) -> Result<bool> {
+    let counts: Mutex<BTreeMap<String, u64>> = Mutex::default();
+    let is_good = AtomicBool::new(true);
+    run_each(seeds, None, threads, |_, run| {
+        let mut counts = counts.lock().expect("no thread has panicked");
+        for (what, count) in run.counts().chain([("runs", 1)]) {
+            *counts.entry(what.to_owned()).or_default() += count;
+        }
+        if counts["runs"].is_multiple_of(PROGRESS_EVERY) {
+            eprintln!("{} runs", counts["runs"]);
+        }
+        if run.is_good {
+            return ControlFlow::Continue(());
+        }
+        is_good.store(false, Ordering::Relaxed);
+        print!("{}", run.shown);
+        ControlFlow::Break(())
+    })?;
+    println!("of all runs:");
+    print_counts(&counts.into_inner().expect("no thread has panicked"));
+    Ok(is_good.into_inner())
 }
 
 /// The first seed that shows a planted fault, or `None` for one in the code; false if none does.
 fn find(fault: Option<Fault>, seeds: Range<u64>, threads: u64) -> Result<bool> {
     let name = fault.map_or_else(|| "the code".to_owned(), |fault| format!("{fault:?}"));
-    // Every seed below one that shows the fault has begun before it, and is waited for.
-    let (next, found) = (AtomicU64::new(seeds.start), Mutex::new(BTreeMap::new()));
-    let look = || -> Result<()> {
-        while found.lock().expect("no thread has panicked").is_empty() {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                break;
-            }
-            let run = run_apart(seed, fault)?;
-            // One that breaks off has found nothing.
-            if !run.is_good && !run.broke_off() {
-                found.lock().expect("no thread has panicked").insert(seed, run);
-            }
+    let found = Mutex::new(BTreeMap::new());
+    run_each(seeds.clone(), fault, threads, |seed, run| {
+        // One that breaks off has found nothing.
+        if run.is_good || run.broke_off() {
+            return ControlFlow::Continue(());
         }
-        Ok(())
-    };
-    side_by_side(threads, look)?;
+        found.lock().expect("no thread has panicked").insert(seed, run);
+        ControlFlow::Break(())
+    })?;
     let found = found.into_inner().expect("no thread has panicked");
     let Some((seed, run)) = found.first_key_value() else {
         println!("{name}: NOT CAUGHT by {} seeds", seeds.count());

@@ -9,7 +9,7 @@ use tenure_core::model::{ClaimId, HistoryEntry, Resource};
 use tenure_core::time::Boottime;
 use tenure_wire::Happened;
 
-/// Claims of a principal that have ended and are remembered, about 150 bytes each.
+/// Claims of a principal that have ended and are remembered, about 200 bytes each.
 const ENDED_MAX: usize = 1024;
 /// For how long after its end, or its ttl, a claim is remembered: as long as an agent tries to tell of it.
 const REMEMBERED: Duration = Duration::from_secs(10 * 60);

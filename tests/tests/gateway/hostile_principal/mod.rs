@@ -34,10 +34,10 @@ const HONEST: usize = 4;
 /// A gateway may keep so much more after an attack than before it: marks of claims that ended, by which it refuses late copies,
 /// and pages of which a part is in use.
 const KEPT_KIB_MAX: u64 = 24 << 10;
-/// How long after the end of its keys a principal's memory is free at the latest.
-const FREE_AFTER: Duration = Duration::from_secs(60);
 /// And take so much during one.
 const TAKEN_KIB_MAX: u64 = 256 << 10;
+/// A trial at length shows what a gateway has kept when so much time has passed since the end of the keys.
+const SHOWN_AFTER: Duration = Duration::from_secs(60);
 
 /// Gateways over one store, with their file of keys.
 struct Stage {
@@ -149,7 +149,7 @@ impl Stage {
         });
         let clean_after = clock::now().since(ended);
         if is_alone {
-            lasts(FREE_AFTER.saturating_sub(clean_after), || {});
+            lasts(SHOWN_AFTER.saturating_sub(clean_after), || {});
         }
         let rest = self.rss_kib();
         honest.are_served(2);
