@@ -380,24 +380,11 @@ fn longest_ttl(request: &Request) -> Duration {
 
 impl Digest {
     fn add(&mut self, outcome: &Outcome, effects: &[Effect]) {
-        let mut hash = HashWriter(Sha256::new().chain_update(self.0.to_le_bytes()));
-        // Neither a hash nor these shapes can fail.
-        let _ = serde_json::to_writer(&mut hash, &(outcome, effects));
-        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hash.0.finalize());
+        // These shapes cannot fail. A hash takes one text faster than its pieces.
+        let text = serde_json::to_vec(&(outcome, effects)).unwrap_or_default();
+        let hash = Sha256::new().chain_update(self.0.to_le_bytes()).chain_update(text);
+        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hash.finalize());
         self.0 = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-    }
-}
-
-struct HashWriter(Sha256);
-
-impl std::io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 

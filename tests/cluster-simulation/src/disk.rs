@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tenure_cluster::disk::{Disk, Done, ImageFile, LogFile, PURGED, Place, Span, Write};
+use tenure_cluster::disk::{COMMITTED, Disk, Done, ImageFile, LogFile, PURGED, Place, Span, Write};
 
 use crate::chance::Random;
 
@@ -29,6 +29,8 @@ struct State {
     image: Option<Vec<u8>>,
     /// Entries below this index are to be deleted. The process forgets it when it ends, as that of a real disk does.
     purge_below: u64,
+    /// The latest value of [`COMMITTED`], until it is written with other writes. The process forgets it, too.
+    committed: Option<Vec<u8>>,
     /// Writes that are not synced, with the instants of their syncs.
     under_way: VecDeque<(u64, Job)>,
     /// Draws the delays.
@@ -38,6 +40,8 @@ struct State {
 
 /// Purged entries that are deleted with each write: fewer than a purge names, so that some are left when the process ends.
 const PURGED_TOGETHER: usize = 3;
+/// The writes with which [`COMMITTED`] is written: those that leave a multiple of this number of entries.
+const COMMITTED_EVERY: usize = 4;
 
 enum Change {
     Log(Write),
@@ -53,10 +57,17 @@ impl State {
     fn put(&mut self, change: Change) {
         match change {
             Change::Image(data) => self.image = Some(data),
-            Change::Log(Write::Append(entries)) => self.log.extend(entries),
+            Change::Log(Write::Append(entries)) => {
+                self.log.extend(entries);
+                let is_due = self.log.len().is_multiple_of(COMMITTED_EVERY);
+                if let Some(committed) = self.committed.take_if(|_| is_due) {
+                    self.kept.insert(COMMITTED, committed);
+                }
+            }
             Change::Log(Write::Keep { key, value }) => {
                 self.kept.insert(key, value);
             }
+            Change::Log(Write::Committed(value)) => self.committed = Some(value),
             Change::Log(Write::Truncate { from }) => {
                 self.log.split_off(&from);
             }
@@ -124,7 +135,7 @@ impl SimDisk {
         for (_, job) in under_way.drain(..written) {
             state.put(job.change);
         }
-        state.purge_below = 0;
+        (state.purge_below, state.committed) = (0, None);
         drop(state);
     }
 
@@ -132,7 +143,7 @@ impl SimDisk {
     pub(crate) fn wipe(&self) {
         let mut state = self.state();
         (state.log, state.kept, state.image) = (BTreeMap::new(), BTreeMap::new(), None);
-        state.purge_below = 0;
+        (state.purge_below, state.committed) = (0, None);
     }
 
     fn submit(&self, change: Change, done: Done) {

@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::folder::WAY_OUT;
 use super::seal::{seal, unseal};
-use super::{Disk, LogFile, PURGED, Span, Write};
+use super::{COMMITTED, Disk, LogFile, PURGED, Span, Write};
 use crate::raft::Types;
 
 pub(super) const FILE: &str = "log.sqlite";
@@ -30,7 +30,6 @@ const WAITING_KIB: u32 = 64 << 10;
 /// Bytes of entries that go to another node together, unless one has more: some 100 ms of a slow network.
 const TOGETHER_BYTES: usize = 256 << 10;
 const VOTE: &str = "vote";
-const COMMITTED: &str = "committed";
 
 /// The log of a node. Cheap to clone: all are the same one.
 #[derive(Clone)]
@@ -277,8 +276,7 @@ impl RaftLogStorage<Types> for Log {
 
     async fn save_committed(&mut self, committed: Option<LogIdOf<Types>>) -> io::Result<()> {
         let value = bytes(&committed)?;
-        // Nobody waits: to know less of it after a restart does no harm.
-        self.file.submit(Write::Keep { key: COMMITTED, value }, Box::new(drop))?;
+        self.file.submit(Write::Committed(value), Box::new(drop))?;
         self.state().committed = committed;
         Ok(())
     }

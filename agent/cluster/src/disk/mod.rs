@@ -104,6 +104,9 @@ pub enum Write {
         key: &'static str,
         value: Vec<u8>,
     },
+    /// The id of the latest entry that is known to be committed, for [`COMMITTED`]. It is written with later writes, and lost
+    /// when the process ends before: to know less of it does no harm.
+    Committed(Vec<u8>),
     /// Entries from this one on go.
     Truncate {
         from: u64,
@@ -121,7 +124,9 @@ impl Write {
     fn bytes(&self) -> usize {
         match self {
             Write::Append(entries) => entries.iter().map(|(_, entry)| entry.len()).sum(),
-            Write::Keep { value, .. } | Write::Purge { value, .. } => value.len(),
+            Write::Keep { value, .. } | Write::Committed(value) | Write::Purge { value, .. } => {
+                value.len()
+            }
             Write::Truncate { .. } => 0,
         }
     }
@@ -129,6 +134,8 @@ impl Write {
 
 /// The key of the id of the last purged entry.
 pub const PURGED: &str = "purged";
+/// The key of the id of the latest entry that is known to be committed.
+pub const COMMITTED: &str = "committed";
 
 /// The entries of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

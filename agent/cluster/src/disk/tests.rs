@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 
 use openraft::alias::{EntryOf, LogIdOf};
@@ -19,7 +19,7 @@ use tenure_core::engine::Effect;
 use tenure_core::model::{Request, Resource};
 use tenure_wire::Kind;
 
-use super::{Disk, Done, Folder, ImageFile, Images, Log, LogFile, Place, Span, Write};
+use super::{COMMITTED, Disk, Done, Folder, ImageFile, Images, Log, LogFile, Place, Span, Write};
 use crate::clock::ClusterTime;
 use crate::machine::{Command, Machine, Operation};
 use crate::raft::{Listener, StateMachine, Types};
@@ -54,6 +54,28 @@ impl StoreBuilder<Types, Log, StateMachine, TempDir> for OnFiles {
 fn the_log_and_the_images_are_as_openraft_wants_them() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(Suite::test_all(OnFiles)).unwrap();
+}
+
+#[test]
+fn the_committed_entry_is_written_with_other_writes_and_at_the_end() {
+    let path = TempDir::new().unwrap();
+    let folder = Folder::open(path.path()).unwrap();
+    let file = folder.log().unwrap();
+    let write = |write| {
+        let (done, is_done) = mpsc::channel();
+        file.submit(write, Box::new(move |result| done.send(result).unwrap())).unwrap();
+        is_done.recv().unwrap().unwrap();
+    };
+    write(Write::Committed(b"1".to_vec()));
+    assert_eq!(file.kept(COMMITTED).unwrap(), None);
+    write(Write::Keep { key: "vote", value: b"for 1".to_vec() });
+    assert_eq!(file.kept(COMMITTED).unwrap().unwrap(), b"1");
+    write(Write::Committed(b"2".to_vec()));
+    assert_eq!(file.kept(COMMITTED).unwrap().unwrap(), b"1");
+    drop((file, folder));
+    // It waits for the thread that writes.
+    let folder = Folder::open(path.path()).unwrap();
+    assert_eq!(folder.log().unwrap().kept(COMMITTED).unwrap().unwrap(), b"2");
 }
 
 /// A disk that takes writes, and says nothing of them until it goes on.

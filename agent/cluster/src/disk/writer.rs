@@ -4,11 +4,14 @@ use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use tenure_core::time::Boottime;
+use tenure_host::clock;
 use tracing::warn;
 
-use super::{Done, PURGED, Write};
+use super::{COMMITTED, Done, PURGED, Write};
 
 /// Entries that are synced together, at most.
 const TOGETHER_MAX: usize = 4096;
@@ -36,6 +39,9 @@ const PURGED_BYTES: u64 = 1 << 20;
 /// … plus this multiple of what the write inserts: entries are deleted faster than inserted.
 const PURGED_TIMES: u64 = 2;
 
+/// Time between two writes of [`COMMITTED`].
+const COMMITTED_EVERY: Duration = Duration::from_secs(1);
+
 /// Opens the file that a thread of its own writes.
 pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
@@ -51,7 +57,7 @@ pub(super) fn kept(connection: &Connection, key: &str) -> rusqlite::Result<Optio
 }
 
 /// Writes until nobody can ask any more.
-pub(super) fn run(mut connection: Connection, path: &Path, jobs: &mpsc::Receiver<Job>) {
+pub(super) fn run(connection: Connection, path: &Path, jobs: &mpsc::Receiver<Job>) {
     let (ask, asked) = mpsc::sync_channel(1);
     let (tell, told) = mpsc::sync_channel(1);
     thread::scope(|scope| {
@@ -70,7 +76,7 @@ pub(super) fn run(mut connection: Connection, path: &Path, jobs: &mpsc::Receiver
         let thread = thread::Builder::new().name("raft-checkpoint".to_owned());
         let _ = thread.spawn_scoped(scope, checkpoint_when_asked);
         let checkpoints = Checkpoints { ask, told, is_asked: false, bytes: 0 };
-        write_all(&mut connection, jobs, checkpoints);
+        write_all(&connection, jobs, checkpoints);
     });
 }
 
@@ -109,29 +115,62 @@ fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
-fn write_all(
-    connection: &mut Connection,
-    jobs: &mpsc::Receiver<Job>,
-    mut checkpoints: Checkpoints,
-) {
+fn write_all(connection: &Connection, jobs: &mpsc::Receiver<Job>, mut checkpoints: Checkpoints) {
     let mut failure: Option<String> = None;
-    let mut purge = None;
+    let mut later = Later::default();
     while let Ok(first) = jobs.recv() {
         let batch = take_batch(first, jobs);
-        if failure.is_none()
-            && let Err(error) = write(connection, &batch, &mut purge)
-        {
-            let path = connection.path().unwrap_or_default();
-            failure = Some(format!("{path} cannot be written: {error}"));
+        let mut bytes = 0;
+        if failure.is_none() {
+            match write(connection, &batch, &mut later) {
+                Ok(written) => bytes = written,
+                Err(error) => {
+                    let path = connection.path().unwrap_or_default();
+                    failure = Some(format!("{path} cannot be written: {error}"));
+                }
+            }
         }
-        let bytes: usize = batch.iter().map(|job| job.write.bytes()).sum();
         for Job { done, .. } in batch {
             done(match &failure {
                 None => Ok(()),
                 Some(failure) => Err(io::Error::other(failure.clone())),
             });
         }
-        checkpoints.written(TRANSACTION_BYTES + bytes, connection);
+        checkpoints.written(bytes, connection);
+    }
+    if let (None, Some(committed)) = (failure, later.committed)
+        && let Err(error) = keep(connection, COMMITTED, &committed)
+    {
+        warn!(%error, "the log's last committed entry is not noted, and is learned from the leader");
+    }
+}
+
+/// The parts of writes that later transactions do.
+#[derive(Default)]
+struct Later {
+    /// Entries up to this index are to be deleted.
+    purge: Option<u64>,
+    /// The latest value of [`COMMITTED`] that is not written.
+    committed: Option<Vec<u8>>,
+    /// The time of the last one that was written.
+    committed_at: Option<Boottime>,
+}
+
+impl Later {
+    fn put_off(&mut self, batch: &[Job]) {
+        for job in batch {
+            if let Write::Committed(value) = &job.write {
+                self.committed = Some(value.clone());
+            }
+        }
+    }
+
+    /// The value of [`COMMITTED`], if it is to be written now.
+    fn take_committed(&mut self, now: Boottime) -> Option<Vec<u8>> {
+        let is_due = self.committed_at.is_none_or(|at| now.since(at) >= COMMITTED_EVERY);
+        let committed = self.committed.take_if(|_| is_due)?;
+        self.committed_at = Some(now);
+        Some(committed)
     }
 }
 
@@ -150,47 +189,72 @@ fn take_batch(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
     batch
 }
 
-/// Writes a batch, and deletes some of the purged entries.
-fn write(
-    connection: &mut Connection,
+/// Writes a batch, and deletes some of the purged entries. Returns about the bytes that this adds to the WAL.
+fn write(connection: &Connection, batch: &[Job], later: &mut Later) -> rusqlite::Result<usize> {
+    later.put_off(batch);
+    if batch.iter().all(|job| matches!(job.write, Write::Committed(_))) {
+        return Ok(0);
+    }
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let written = write_within(connection, batch, later).and_then(|bytes| {
+        connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(TRANSACTION_BYTES + bytes)
+    });
+    if written.is_err() {
+        // It fails where SQLite has ended the transaction by itself.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    written
+}
+
+/// The same, within a transaction. Returns the bytes of the batch.
+fn write_within(
+    connection: &Connection,
     batch: &[Job],
-    purge: &mut Option<u64>,
-) -> rusqlite::Result<()> {
-    let keep = "INSERT OR REPLACE INTO kept (key, value) VALUES (?, ?)";
-    let transaction = connection.transaction()?;
+    later: &mut Later,
+) -> rusqlite::Result<usize> {
+    let bytes: usize = batch.iter().map(|job| job.write.bytes()).sum();
     let mut written = 0;
     for job in batch {
         match &job.write {
             Write::Append(entries) => {
                 let insert = "INSERT OR REPLACE INTO log (position, entry) VALUES (?, ?)";
-                let mut insert = transaction.prepare_cached(insert)?;
+                let mut insert = connection.prepare_cached(insert)?;
                 for (index, entry) in entries {
                     insert.execute(params![position(*index), entry])?;
                     written += 1;
                 }
             }
             Write::Keep { key, value } => {
-                transaction.prepare_cached(keep)?.execute(params![key, value])?;
+                keep(connection, key, value)?;
             }
+            Write::Committed(_) => {}
             Write::Truncate { from } => {
                 let delete = "DELETE FROM log WHERE position >= ?";
-                transaction.prepare_cached(delete)?.execute([position(*from)])?;
+                connection.prepare_cached(delete)?.execute([position(*from)])?;
             }
             Write::Purge { upto, value } => {
-                transaction.prepare_cached(keep)?.execute(params![PURGED, value])?;
-                *purge = (*purge).max(Some(*upto));
+                keep(connection, PURGED, value)?;
+                later.purge = later.purge.max(Some(*upto));
             }
         }
     }
-    if let Some(upto) = *purge {
-        let bytes: usize = batch.iter().map(|job| job.write.bytes()).sum();
+    if let Some(committed) = later.take_committed(clock::now()) {
+        keep(connection, COMMITTED, &committed)?;
+    }
+    if let Some(upto) = later.purge {
         let rows = PURGED_ROWS + PURGED_TIMES * written;
-        let bytes = PURGED_BYTES + PURGED_TIMES * bytes as u64;
-        if !purge_some(&transaction, upto, rows, bytes)? {
-            *purge = None;
+        let purged_bytes = PURGED_BYTES + PURGED_TIMES * bytes as u64;
+        if !purge_some(connection, upto, rows, purged_bytes)? {
+            later.purge = None;
         }
     }
-    transaction.commit()
+    Ok(bytes)
+}
+
+fn keep(connection: &Connection, key: &str, value: &[u8]) -> rusqlite::Result<()> {
+    let insert = "INSERT OR REPLACE INTO kept (key, value) VALUES (?, ?)";
+    connection.prepare_cached(insert)?.execute(params![key, value]).map(drop)
 }
 
 /// Deletes the oldest entries up to this index: so many rows and bytes at most, but one row at least. False if none is left.
