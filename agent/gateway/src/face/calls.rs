@@ -72,7 +72,9 @@ async fn carry_out(
     caller: &Caller,
     request: Request,
 ) -> Result<Response, Refused> {
-    let sender = Sender::of(caller, &request);
+    // The other operations tell nothing of an agent, and are the frequent ones.
+    let tells_of_agent = matches!(operation, Operation::Renew | Operation::Announce);
+    let sender = tells_of_agent.then(|| Sender::of(caller, &request));
     let request = operation.read_request(&body(request).await?).map_err(|error| invalid(&error))?;
     request.check()?;
     let beats = match &request {
@@ -81,14 +83,15 @@ async fn carry_out(
     };
     if let model::Request::Announce(record) = &request
         && record.is_agent()
-        && !face.people.agents.shows(&sender, record.owner.session)
+        && let Some(sender) = &sender
+        && !face.people.agents.shows(sender, record.owner.session)
     {
         return Err(presence::too_many());
     }
     let is_large = is_large(&request);
     let answer = face.carry_out_for_agent(caller, request).await;
-    if let Some((came, beats)) = beats {
-        face.people.agents.beats(&sender, came, beats, answer.as_ref().ok());
+    if let (Some(sender), Some((came, beats))) = (&sender, beats) {
+        face.people.agents.beats(sender, came, beats, answer.as_ref().ok());
     }
     let answer = answer?;
     // Writing a large answer takes milliseconds, and would stop the other calls of this thread.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Version, header};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -78,7 +78,7 @@ impl Shared {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             // gRPC without TLS begins with the preface of HTTP/2.
-            return self.http(stream, peer, seat, Version::AsItBegins).await;
+            return self.http(stream, peer, seat, Protocol::AsItBegins).await;
         };
         let agreeing = TlsAcceptor::from(tls.config()).accept(stream);
         let agreed = self.drain.run_until_cancelled(timeout(HEAD_WITHIN, agreeing)).await;
@@ -94,23 +94,23 @@ impl Shared {
             seat.prove(certified.mark());
         }
         let peer = Peer { certified, ..peer };
-        let version = match session.alpn_protocol() {
-            Some(H2) => Version::Two,
-            _ => Version::One,
+        let protocol = match session.alpn_protocol() {
+            Some(H2) => Protocol::Two,
+            _ => Protocol::One,
         };
         // Boxed, so that connections without TLS need no room for it.
-        Box::pin(self.http(stream, peer, seat, version)).await;
+        Box::pin(self.http(stream, peer, seat, protocol)).await;
     }
 
-    async fn http<S>(self, stream: S, peer: Peer, seat: Arc<Seat>, version: Version)
+    async fn http<S>(self, stream: S, peer: Peer, seat: Arc<Seat>, protocol: Protocol)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let (served, activity, _end) = self.service(peer, Arc::clone(&seat));
-        let builder = match version {
-            Version::One => builder().http1_only(),
-            Version::Two => builder().http2_only(),
-            Version::AsItBegins => builder(),
+        let builder = match protocol {
+            Protocol::One => builder().http1_only(),
+            Protocol::Two => builder().http2_only(),
+            Protocol::AsItBegins => builder(),
         };
         let stream = TokioIo::new(Framed::new(stream, Arc::clone(&activity)));
         let connection = builder.serve_connection(stream, served);
@@ -127,9 +127,9 @@ impl Shared {
     }
 }
 
-/// The version of HTTP of a connection.
+/// What a connection speaks.
 #[derive(Debug, Clone, Copy)]
-enum Version {
+enum Protocol {
     One,
     Two,
     AsItBegins,
@@ -215,7 +215,10 @@ impl Service<Request<Incoming>> for Served {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let under_way = self.activity.begin();
         request.extensions_mut().insert(self.peer.clone());
-        request.extensions_mut().insert(Arc::clone(&self.line));
+        if request.version() == Version::HTTP_2 {
+            // Only gRPC asks for it.
+            request.extensions_mut().insert(Arc::clone(&self.line));
+        }
         let visit = Visit::new(Arc::clone(&self.budgets), Arc::clone(&self.seat));
         request.extensions_mut().insert(Arc::clone(&visit));
         if has_odd_framing(request.headers()) {
