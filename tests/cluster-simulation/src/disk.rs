@@ -40,7 +40,7 @@ struct State {
 
 /// Purged entries that are deleted with each write: fewer than a purge names, so that some are left when the process ends.
 const PURGED_TOGETHER: usize = 3;
-/// The writes with which [`COMMITTED`] is written: those that leave a multiple of this number of entries.
+/// An append that leaves a multiple of this number of entries in the log writes [`COMMITTED`] as well.
 const COMMITTED_EVERY: usize = 4;
 
 enum Change {

@@ -1,7 +1,7 @@
 //! The disk of a node: the log with its vote, and the latest image. A folder has both in SQLite.
 //!
-//! Invariant: nothing is said to be kept before it is synced, and after an error nothing is kept any more: the
-//! node stops. What a failed sync has left on the disk is not known.
+//! Invariant: nothing but [`Write::Committed`] is said to be kept before it is synced, and after an error nothing is kept any
+//! more: the node stops. What a failed sync has left on the disk is not known.
 
 mod folder;
 mod images;
@@ -104,8 +104,9 @@ pub enum Write {
         key: &'static str,
         value: Vec<u8>,
     },
-    /// The id of the latest entry that is known to be committed, for [`COMMITTED`]. It is written with later writes, and lost
-    /// when the process ends before: to know less of it does no harm.
+    /// The id of the latest entry that is known to be committed, for [`COMMITTED`]. The disk writes the id together with later
+    /// writes, and says so at once: a node that has lost the latest id applies fewer entries at its start, and the leader tells
+    /// the rest.
     Committed(Vec<u8>),
     /// Entries from this one on go.
     Truncate {

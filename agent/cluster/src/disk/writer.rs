@@ -201,13 +201,13 @@ fn write(connection: &Connection, batch: &[Job], later: &mut Later) -> rusqlite:
         Ok(TRANSACTION_BYTES + bytes)
     });
     if written.is_err() {
-        // It fails where SQLite has ended the transaction by itself.
+        // ROLLBACK fails where SQLite has ended the transaction by itself.
         let _ = connection.execute_batch("ROLLBACK");
     }
     written
 }
 
-/// The same, within a transaction. Returns the bytes of the batch.
+/// Writes a batch within a transaction that is open. Returns the bytes of the batch.
 fn write_within(
     connection: &Connection,
     batch: &[Job],

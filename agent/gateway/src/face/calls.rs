@@ -11,7 +11,7 @@ use serde::Serialize;
 use tenure_core::model;
 use tenure_host::clock;
 use tenure_stores::gateway::wire::{
-    Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
+    AGENT, Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
 };
 use tenure_wire::{Code, rules};
 
@@ -34,7 +34,7 @@ pub(super) async fn hello(
 ) -> Result<Response, Refused> {
     // At any pace: it asks nothing of the store, and programs that call too often keep no agent from connecting.
     let caller = face.let_in(&request)?;
-    let sender = Sender::of(&caller, &request);
+    let sender = Sender::of(&caller, request.headers().get(AGENT));
     let hello: Hello =
         serde_json::from_slice(&body(request).await?).map_err(|error| invalid(&error))?;
     if hello.protocol == 0 {
@@ -72,9 +72,8 @@ async fn carry_out(
     caller: &Caller,
     request: Request,
 ) -> Result<Response, Refused> {
-    // The other operations tell nothing of an agent, and are the frequent ones.
-    let tells_of_agent = matches!(operation, Operation::Renew | Operation::Announce);
-    let sender = tells_of_agent.then(|| Sender::of(caller, &request));
+    let agent = request.headers().get(AGENT).cloned();
+    let sender = || Sender::of(caller, agent.as_ref());
     let request = operation.read_request(&body(request).await?).map_err(|error| invalid(&error))?;
     request.check()?;
     let beats = match &request {
@@ -83,15 +82,14 @@ async fn carry_out(
     };
     if let model::Request::Announce(record) = &request
         && record.is_agent()
-        && let Some(sender) = &sender
-        && !face.people.agents.shows(sender, record.owner.session)
+        && !face.people.agents.shows(&sender(), record.owner.session)
     {
         return Err(presence::too_many());
     }
     let is_large = is_large(&request);
     let answer = face.carry_out_for_agent(caller, request).await;
-    if let (Some(sender), Some((came, beats))) = (&sender, beats) {
-        face.people.agents.beats(sender, came, beats, answer.as_ref().ok());
+    if let Some((came, beats)) = beats {
+        face.people.agents.beats(&sender(), came, beats, answer.as_ref().ok());
     }
     let answer = answer?;
     // Writing a large answer takes milliseconds, and would stop the other calls of this thread.

@@ -95,8 +95,8 @@ impl Shared {
         }
         let peer = Peer { certified, ..peer };
         let protocol = match session.alpn_protocol() {
-            Some(H2) => Protocol::Two,
-            _ => Protocol::One,
+            Some(H2) => Protocol::Http2,
+            _ => Protocol::Http1,
         };
         // Boxed, so that connections without TLS need no room for it.
         Box::pin(self.http(stream, peer, seat, protocol)).await;
@@ -108,8 +108,8 @@ impl Shared {
     {
         let (served, activity, _end) = self.service(peer, Arc::clone(&seat));
         let builder = match protocol {
-            Protocol::One => builder().http1_only(),
-            Protocol::Two => builder().http2_only(),
+            Protocol::Http1 => builder().http1_only(),
+            Protocol::Http2 => builder().http2_only(),
             Protocol::AsItBegins => builder(),
         };
         let stream = TokioIo::new(Framed::new(stream, Arc::clone(&activity)));
@@ -127,11 +127,12 @@ impl Shared {
     }
 }
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
-    One,
-    Two,
+    Http1,
+    Http2,
+    /// As its first bytes say.
     AsItBegins,
 }
 

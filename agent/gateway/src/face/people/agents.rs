@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::http::HeaderValue;
 use serde::Serialize;
 use tenure_core::model::{
     self, AgentSeen, Answer, Beat, ClaimId, SHOWN_FOR, SessionId, Subject, UNSEEN_AFTER,
@@ -14,7 +15,7 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_stores::gateway::scope::{Mark, MarkMap};
-use tenure_stores::gateway::wire::{AGENT, Hello};
+use tenure_stores::gateway::wire::Hello;
 use uuid::Uuid;
 
 use crate::access::{Caller, Right};
@@ -122,10 +123,10 @@ struct Line {
 }
 
 impl Sender {
-    /// The agent that sent a call.
-    pub(in crate::face) fn of(caller: &Caller, call: &Request) -> Sender {
+    /// The agent that sent a call, by the header in which it names itself.
+    pub(in crate::face) fn of(caller: &Caller, agent: Option<&HeaderValue>) -> Sender {
         let address = caller.peer.map(|peer| peer.ip().to_string());
-        let said = call.headers().get(AGENT).and_then(|it| it.to_str().ok()).map(short);
+        let said = agent.and_then(|it| it.to_str().ok()).map(short);
         let own = said.or_else(|| address.clone()).unwrap_or_default();
         let principal = Arc::clone(&caller.principal.name);
         Sender { key: (caller.principal.mark, own), principal, address }
