@@ -116,7 +116,7 @@ pub struct Told {
 pub struct FakeProxy {
     /// Its id.
     pub id: String,
-    port: u16,
+    address: SocketAddr,
     delay: Duration,
     told: Arc<Watched<Told>>,
     server: Option<Runtime>,
@@ -125,9 +125,14 @@ pub struct FakeProxy {
 impl FakeProxy {
     /// One that answers after so long.
     pub fn start(id: &str, delay: Duration) -> FakeProxy {
+        FakeProxy::start_at(id, Ipv4Addr::LOCALHOST, delay)
+    }
+
+    /// The same at another address of this thread's network.
+    pub fn start_at(id: &str, ip: Ipv4Addr, delay: Duration) -> FakeProxy {
         let told = Arc::new(Watched::default());
-        let (id, port) = (id.to_owned(), free_port());
-        let mut proxy = FakeProxy { id, port, delay, told, server: None };
+        let (id, address) = (id.to_owned(), SocketAddr::from((ip, free_port())));
+        let mut proxy = FakeProxy { id, address, delay, told, server: None };
         proxy.start_again();
         proxy
     }
@@ -145,16 +150,15 @@ impl FakeProxy {
         let service = Service { told: Arc::clone(&self.told), delay: self.delay };
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a thread can be started");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let mut server = tonic::transport::Server::builder();
-        let server = server.add_service(ControlPlaneServer::new(service)).serve(address);
+        let server = server.add_service(ControlPlaneServer::new(service)).serve(self.address);
         runtime.spawn(server);
         self.server = Some(runtime);
     }
 
     /// The address at which it can be told.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     /// The routes that it was told.

@@ -4,15 +4,18 @@
 //! it speaks HTTP/2, by a SETTINGS frame, it hears the preface of HTTP/2 and the gateway's own settings, and no
 //! byte that a caller chose.
 
+use std::future::{Future, Pending, pending};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::{Timeout, timeout};
 
 use super::proxy::Standing;
 
@@ -22,6 +25,8 @@ const MAGIC: usize = 24;
 const FRAME_HEAD: usize = 9;
 const LENGTH: usize = 3;
 const SETTINGS: u8 = 4;
+/// How long a peer may take to greet: its system may accept connections for a process that hangs.
+const GREETS_WITHIN: Duration = Duration::from_secs(8);
 
 /// A connection to a proxy, which tells of its beginning and of its end.
 pub(super) struct Connection {
@@ -29,12 +34,25 @@ pub(super) struct Connection {
     lost: Arc<Notify>,
     standing: Arc<Standing>,
     greeting: Greeting,
+    greets_by: Pin<Box<Timeout<Pending<()>>>>,
+    /// Why nothing more can be read or written.
+    ended: Option<String>,
 }
 
 impl Connection {
     /// `lost` is told when it ends; `standing` counts it as long as its peer speaks HTTP/2.
     pub(super) fn new(stream: TcpStream, lost: Arc<Notify>, standing: Arc<Standing>) -> Connection {
-        Connection { stream, lost, standing, greeting: Greeting::default() }
+        let greets_by = Box::pin(timeout(GREETS_WITHIN, pending()));
+        let greeting = Greeting::default();
+        Connection { stream, lost, standing, greeting, greets_by, ended: None }
+    }
+
+    /// Keeps the first error.
+    fn note<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &done {
+            self.ended.get_or_insert_with(|| error.to_string());
+        }
+        done
     }
 }
 
@@ -42,6 +60,8 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if self.greeting.is_complete() {
             self.standing.greeted.fetch_sub(1, Relaxed);
+            let cause = self.ended.take();
+            self.standing.broke(cause.unwrap_or_else(|| "the gateway ended it".to_owned()));
         }
         self.lost.notify_one();
     }
@@ -116,11 +136,20 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.greeting.is_complete() && self.greets_by.as_mut().poll(context).is_ready() {
+            let words = "the peer accepts connections, and says nothing";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, words)));
+        }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let done = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        self.note(done)?;
         let read = buffer.filled().get(before..).unwrap_or_default();
+        if read.is_empty() && buffer.remaining() > 0 {
+            self.ended.get_or_insert_with(|| "the proxy closed it".to_owned());
+        }
         if self.greeting.hear(read)? {
             self.standing.greeted.fetch_add(1, Relaxed);
+            self.standing.connected.fetch_add(1, Relaxed);
             if let Some(writer) = self.greeting.held.take() {
                 writer.wake();
             }
@@ -140,7 +169,8 @@ impl AsyncWrite for Connection {
             self.greeting.held = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let sent = ready!(Pin::new(&mut self.stream).poll_write(context, may))?;
+        let done = ready!(Pin::new(&mut self.stream).poll_write(context, may));
+        let sent = self.note(done)?;
         if !self.greeting.is_complete() {
             self.greeting.sent(may.get(..sent).unwrap_or_default());
         }

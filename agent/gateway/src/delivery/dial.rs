@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
@@ -18,9 +19,12 @@ use super::proxy::Standing;
 
 /// How long a proxy may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// How often a silent proxy is asked whether it is there, and how long it may take to say so.
-const PING_EVERY: Duration = Duration::from_secs(5);
-const PONG_WITHIN: Duration = Duration::from_secs(3);
+/// How long a connection may be silent until the system asks whether its peer is there, and how often it asks again.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+const ASKED_EVERY: Duration = Duration::from_secs(3);
+/// How long the peer's system may leave bytes, or such questions, without an acknowledgement.
+#[cfg(target_os = "linux")]
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(8);
 
 /// True for HOST:PORT.
 pub fn is_address(address: &str) -> bool {
@@ -103,16 +107,12 @@ impl Dialer {
     /// A channel, which is connected when something is to be told. `lost` is told when a connection ends: who comes back
     /// may have forgotten everything.
     pub(super) fn channel(self, lost: Arc<Notify>, standing: Arc<Standing>) -> Option<Channel> {
-        let endpoint = endpoint(&self.address)?
-            .connect_timeout(CONNECT_WITHIN)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PONG_WITHIN)
-            .keep_alive_while_idle(true);
+        let endpoint = endpoint(&self.address)?.connect_timeout(CONNECT_WITHIN);
         let connect = service_fn(move |_| {
             let (dialer, lost, standing) = (self.clone(), Arc::clone(&lost), Arc::clone(&standing));
             async move {
                 let stream = dialer.connect().await?;
-                stream.set_nodelay(true)?;
+                prepare(&stream)?;
                 io::Result::Ok(TokioIo::new(Connection::new(stream, lost, standing)))
             }
         });
@@ -158,6 +158,21 @@ impl Dialer {
         });
         found.await.map_err(io::Error::other)?
     }
+}
+
+/// Has the system notice that the host of a peer is gone, also while nothing is told. HTTP/2 could ask the peer itself by
+/// PING frames, but servers of gRPC end a connection whose client sends more than two of them within five minutes, or
+/// two hours while no call is under way (grpc/doc/keepalive.md, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS
+/// and GRPC_ARG_HTTP2_MAX_PING_STRIKES; grpc-go's keepalive.EnforcementPolicy). A peer whose host is there, and that
+/// answers nothing, is noticed by its calls.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(QUIET_MAX).with_interval(ASKED_EVERY);
+    socket.set_tcp_keepalive(&keepalive.with_retries(1))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(ACKNOWLEDGED_WITHIN))?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -116,3 +116,14 @@ async fn a_silent_name_is_asked_once_at_a_time() {
     }
     assert_eq!(asked.load(Relaxed), 1);
 }
+
+#[tokio::test]
+async fn the_system_looks_after_a_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    prepare(&stream).unwrap();
+    let socket = SockRef::from(&stream);
+    assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+    #[cfg(target_os = "linux")]
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(ACKNOWLEDGED_WITHIN));
+}

@@ -6,9 +6,11 @@
 //! | `proxies.rs` | which proxies there are: those of the configuration, and those that the store knows |
 //! | `networks.rs` | where proxies may be that register |
 //! | `proxy.rs`, `dial.rs`, `connection.rs` | the task that tells one proxy, and its connection |
+//! | `breaks.rs` | PURE: how often that connection breaks |
 //! | `told.rs` | what proxies may have been told, kept over the end of a gateway |
 //! | `numbers.rs` | numbers for Prometheus |
 
+mod breaks;
 mod connection;
 mod dial;
 mod followed;

@@ -85,6 +85,7 @@ pub struct Listed {
     pub is_connected: bool,
     pub is_behind: bool,
     pub lacks: usize,
+    pub reconnects: u64,
     pub partitions: Option<RangeInclusive<u8>>,
     /// The mark of the principal that registered it; `None` if it is of the configuration.
     pub owner: Option<Mark>,
@@ -217,6 +218,7 @@ impl Delivery {
                 is_connected: it.standing.is_connected(),
                 is_behind: it.standing.is_behind.load(Relaxed),
                 lacks: it.standing.lacks.load(Relaxed),
+                reconnects: it.standing.reconnects(),
                 partitions: own.map(|(_, range)| range.clone()),
                 owner: it.session.map(|session| Mark::at_end_of(session.0)),
             }
@@ -305,6 +307,7 @@ impl Delivery {
             info!(%tenant, proxy_id = %id, %address, "a proxy is told of routes");
             let (standing, is_new) = (Arc::<Standing>::default(), Arc::<Notify>::default());
             let proxy = Proxy {
+                proxy_id: Arc::clone(&id),
                 followed,
                 dialer: Dialer::new(
                     Arc::clone(&address),

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{self, AbortHandle};
@@ -16,7 +16,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+use tracing::warn;
 
+use super::breaks::{Breaks, OF_LATE};
 use super::dial::Dialer;
 use super::followed::Followed;
 use super::numbers::Numbers;
@@ -38,9 +40,30 @@ pub(super) struct Standing {
     pub(super) is_behind: AtomicBool,
     /// How many mailboxes it has not been told of.
     pub(super) lacks: AtomicUsize,
+    /// Connections so far whose peer has spoken HTTP/2.
+    pub(super) connected: AtomicU64,
+    /// How many of them have ended since that was asked last, and why the last of them did.
+    breaks: Mutex<(usize, String)>,
 }
 
 impl Standing {
+    /// A connection whose peer has spoken HTTP/2 has ended.
+    pub(super) fn broke(&self, cause: String) {
+        let mut breaks = self.breaks.lock().unwrap_or_else(PoisonError::into_inner);
+        *breaks = (breaks.0.saturating_add(1), cause);
+    }
+
+    /// The breaks that nobody has taken yet, and the cause of the last.
+    fn take_breaks(&self) -> (usize, String) {
+        let mut breaks = self.breaks.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *breaks)
+    }
+
+    /// How often it was connected to again.
+    pub(super) fn reconnects(&self) -> u64 {
+        self.connected.load(Relaxed).saturating_sub(1)
+    }
+
     /// It speaks HTTP/2, and has taken the last thing that it was told. To accept a connection is not enough: callers
     /// would learn which ports are open.
     pub(super) fn is_connected(&self) -> bool {
@@ -50,6 +73,7 @@ impl Standing {
 
 /// The task that tells one proxy. Takes the news of a tenant's routes; ends when it is dropped.
 pub(super) struct Proxy {
+    pub(super) proxy_id: Arc<str>,
     pub(super) followed: Arc<Followed>,
     pub(super) dialer: Dialer,
     pub(super) standing: Arc<Standing>,
@@ -61,9 +85,8 @@ pub(super) struct Proxy {
 impl Proxy {
     pub(super) async fn run(self) {
         let lost = Arc::new(Notify::new());
-        let channel = self.dialer.clone().channel(Arc::clone(&lost), Arc::clone(&self.standing));
-        let Some(channel) = channel else { return };
-        let client = ControlPlaneClient::new(channel);
+        let Some(mut client) = self.client(&lost) else { return };
+        let mut breaks = Breaks::default();
         let mut news = self.followed.news();
         let (mut pushes, mut under_way) = (FuturesUnordered::new(), HashMap::new());
         // Readings from now on wake it up again.
@@ -92,11 +115,37 @@ impl Proxy {
                     let roll = u16::try_from(roll >> 16).unwrap_or_default();
                     let lag = queue.done(clock::now(), &push, outcome, roll);
                     self.numbers.pushed(outcome, lag);
+                    if queue.has_fallen_silent() {
+                        let Some(another) = self.client(&lost) else { return };
+                        client = another;
+                    }
                 }
-                () = lost.notified() => queue.lost_connection(clock::now()),
+                () = lost.notified() => {
+                    self.tell_breaks(clock::now(), &mut breaks);
+                    queue.lost_connection(clock::now());
+                }
                 () = self.is_new.notified() => queue.lost_connection(clock::now()),
                 _ = timeout(wait, std::future::pending::<()>()) => {}
             }
+        }
+    }
+
+    /// A client with a connection of its own.
+    fn client(&self, lost: &Arc<Notify>) -> Option<ControlPlaneClient<Channel>> {
+        let channel = self.dialer.clone().channel(Arc::clone(lost), Arc::clone(&self.standing));
+        channel.map(ControlPlaneClient::new)
+    }
+
+    /// Says that the connection breaks often: each time the proxy is told of all routes again.
+    fn tell_breaks(&self, now: Boottime, breaks: &mut Breaks) {
+        let (count, cause) = self.standing.take_breaks();
+        if let Some(count) = breaks.count(now, count) {
+            warn!(
+                tenant = %self.followed.tenant, proxy_id = %self.proxy_id, address = %self.dialer.address, %cause,
+                "the connection to a proxy broke {count} times in the last {} min: each time it is told of all \
+                 routes again; see whether the proxy ends connections, or something between the two does",
+                OF_LATE.as_secs() / 60
+            );
         }
     }
 

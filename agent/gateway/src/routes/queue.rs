@@ -42,8 +42,16 @@ pub struct Queue {
     next_attempt: u64,
     next_place: u64,
     trouble: Option<Trouble>,
+    answers: Answers,
+}
+
+/// The answers of the proxy so far.
+#[derive(Debug, Default)]
+struct Answers {
     /// The number of pushes that it has taken.
     delivered: u64,
+    /// When it took or refused one last.
+    last_at: Option<Boottime>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +86,8 @@ struct Probe {
 struct Trouble {
     failures: u32,
     retry_at: Boottime,
+    /// It answered nothing for [`PUSH_WITHIN`], and nobody has asked for that yet.
+    fell_silent: bool,
 }
 
 /// Something to tell the proxy.
@@ -97,7 +107,7 @@ pub enum Outcome {
     Refused,
     /// It did not come, or its answer did not.
     Failed,
-    /// There is no answer after [`PUSH_WITHIN`], on a connection that is alive.
+    /// There is no answer after [`PUSH_WITHIN`].
     Late,
 }
 
@@ -141,13 +151,13 @@ impl Queue {
         }
     }
 
-    /// The connection has ended: the proxy may be started again, and know nothing.
+    /// The connection has ended: the proxy may be started again, and know nothing. All is told again in trouble, too:
+    /// an answer that came before the end may be taken after it, and ends the trouble.
     pub fn lost_connection(&mut self, now: Boottime) {
-        if self.trouble.is_none() {
-            self.trouble = Some(Trouble { failures: 0, retry_at: now });
-            self.tell_all_again(now);
-            self.end_idle_trouble();
-        }
+        let trouble = Trouble { failures: 0, retry_at: now, fell_silent: false };
+        self.trouble.get_or_insert(trouble);
+        self.tell_all_again(now);
+        self.end_idle_trouble();
     }
 
     /// Without anything to tell, nothing would show that the proxy is back.
@@ -248,6 +258,9 @@ impl Queue {
         if is_probe {
             self.probe = None;
         }
+        if is_answer {
+            self.answers.last_at = Some(now);
+        }
         let (mailbox, sent) = match self.under_way.remove_entry(mailbox) {
             Some((mailbox, sent)) if is_probe && is_answer => {
                 self.abandoned.push(sent.attempt);
@@ -267,12 +280,12 @@ impl Queue {
             self.failed(now, mailbox, sent.waiting, roll);
             return None;
         }
-        if !is_answer {
-            self.repeat(mailbox, sent.waiting);
+        if outcome == Outcome::Late {
+            self.late(now, mailbox, &sent, roll);
             return None;
         }
         let is_delivered = outcome == Outcome::Delivered;
-        self.delivered += u64::from(is_delivered);
+        self.answers.delivered += u64::from(is_delivered);
         let is_removal = matches!(state, State::Removed(_));
         if is_delivered && is_removal && !self.wanted.contains_key(&mailbox) {
             self.told.remove(&mailbox);
@@ -286,7 +299,7 @@ impl Queue {
 
     /// A mailbox that fails alone, while others are taken, is no trouble of the proxy's: it counts as refused.
     fn failed(&mut self, now: Boottime, mailbox: Arc<str>, mut sent: Waiting, roll: u16) {
-        let is_taken_since = |before| before < self.delivered;
+        let is_taken_since = |before| before < self.answers.delivered;
         if sent.refusals > 0 || sent.failed_after.is_some_and(is_taken_since) {
             match self.waiting.get_mut(&mailbox) {
                 Some(later) => later.failed_after = sent.failed_after,
@@ -300,11 +313,32 @@ impl Queue {
             self.tell_all_again(now);
         }
         let retry_at = now + back_off(failures, roll);
-        self.trouble = Some(Trouble { failures, retry_at });
-        sent.failed_after = Some(self.delivered);
+        self.trouble = Some(Trouble { failures, retry_at, fell_silent: false });
+        sent.failed_after = Some(self.answers.delivered);
         // Behind all others: those tell whether it fails alone.
         sent.place = self.place();
         self.repeat(mailbox, sent);
+    }
+
+    /// A push was not answered in time. If nothing else was answered either, the proxy counts as away: it hangs, or its
+    /// connection leads nowhere.
+    fn late(&mut self, now: Boottime, mailbox: Arc<str>, sent: &UnderWay, roll: u16) {
+        if self.answers.last_at.is_some_and(|at| at >= sent.sent_at) {
+            return self.repeat(mailbox, sent.waiting);
+        }
+        self.failed(now, mailbox, sent.waiting, roll);
+        let Some(trouble) = &mut self.trouble else { return };
+        trouble.fell_silent = true;
+        self.abandoned.extend(self.probe.take().map(|it| it.attempt));
+        for (mailbox, sent) in std::mem::take(&mut self.under_way) {
+            self.abandoned.push(sent.attempt);
+            self.repeat(mailbox, sent.waiting);
+        }
+    }
+
+    /// True, once, if the proxy has fallen silent: its connection is to be made anew.
+    pub fn has_fallen_silent(&mut self) -> bool {
+        self.trouble.as_mut().is_some_and(|trouble| std::mem::take(&mut trouble.fell_silent))
     }
 
     /// The proxy is fast again: what it was sent while it was slow is sent again.

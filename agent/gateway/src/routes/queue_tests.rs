@@ -191,6 +191,76 @@ fn what_is_never_answered_is_sent_again_and_delays_nothing() {
 }
 
 #[test]
+fn an_answer_that_is_taken_after_the_end_of_its_connection_proves_nothing() {
+    let mut queue = queue_of(&["a"]);
+    let push = queue.next(NOW).unwrap();
+    queue.done(NOW, &push, Outcome::Failed, 0);
+    let again_at = queue.poll_timeout().unwrap();
+    let again = queue.next(again_at).unwrap();
+    queue.lost_connection(again_at);
+    answered(&mut queue, again_at, &again);
+    let told = take(&mut queue, again_at);
+    assert_eq!(told.len(), 1, "whoever comes back knows nothing");
+    answered(&mut queue, again_at, &told[0]);
+    assert!(queue.is_reached() && queue.behind() == 0);
+}
+
+#[test]
+fn a_proxy_that_answers_nothing_is_away_and_its_connection_is_made_anew() {
+    let mut queue = queue_of(&["a", "b", "c"]);
+    for push in take(&mut queue, NOW) {
+        answered(&mut queue, NOW, &push);
+    }
+    let changed_at = NOW + Duration::from_secs(5);
+    for name in ["a", "b"] {
+        queue.change(changed_at, routed(name, 2));
+    }
+    let pushes = take(&mut queue, changed_at);
+    let mut now = changed_at + PUSH_WITHIN;
+    queue.done(now, &pushes[0], Outcome::Late, u16::MAX);
+    assert!(!queue.is_reached() && queue.has_fallen_silent());
+    assert!(!queue.has_fallen_silent(), "once");
+    assert_eq!(queue.take_abandoned(), [pushes[1].attempt], "it is broken off with the connection");
+    queue.done(now, &pushes[1], Outcome::Late, u16::MAX);
+    assert!(!queue.has_fallen_silent(), "that was over already");
+    // As long as it is silent it is asked one thing at a time, over another connection each time.
+    for _ in 0..3 {
+        now = queue.poll_timeout().unwrap();
+        let again = take(&mut queue, now);
+        assert_eq!(again.len(), 1);
+        now = now + PUSH_WITHIN;
+        queue.done(now, &again[0], Outcome::Late, u16::MAX);
+        assert!(!queue.is_reached() && queue.has_fallen_silent());
+    }
+    now = queue.poll_timeout().unwrap();
+    while let Some(push) = queue.next(now) {
+        answered(&mut queue, now, &push);
+    }
+    assert!(queue.is_reached() && queue.behind() == 0);
+}
+
+#[test]
+fn a_mailbox_that_is_never_answered_has_the_connection_made_anew_once() {
+    let mut queue = queue_of(&["a", "b", "hangs"]);
+    let (mut now, mut silences) = (NOW, 0);
+    for _ in 0..20 {
+        let pushes = take(&mut queue, now);
+        for push in pushes.iter().filter(|it| &*it.mailbox != "hangs") {
+            answered(&mut queue, now, push);
+        }
+        // Probes are broken off long before.
+        if let Some(push) = pushes.iter().find(|it| &*it.mailbox == "hangs") {
+            now = now + PUSH_WITHIN;
+            queue.done(now, push, Outcome::Late, 0);
+        }
+        silences += u32::from(queue.has_fallen_silent());
+        now = queue.poll_timeout().map_or(now, |at| at.max(now));
+    }
+    assert_eq!(silences, 1);
+    assert!(queue.is_reached() && queue.behind() == 1, "{}", queue.behind());
+}
+
+#[test]
 fn what_is_refused_delays_nothing_and_is_tried_again_ever_more_seldom() {
     let mut queue = queue_of(&["a", "b", "poison"]);
     let mut now = NOW;

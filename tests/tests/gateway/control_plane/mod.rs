@@ -8,6 +8,7 @@ mod hostile;
 mod keys;
 mod load;
 mod processes;
+mod proxy_keepalive;
 mod proxy_networks;
 mod proxy_routes;
 mod proxy_stops;

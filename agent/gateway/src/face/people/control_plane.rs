@@ -72,6 +72,8 @@ pub(super) struct Proxy {
     behind: bool,
     /// How many mailboxes it has not confirmed.
     lacks: usize,
+    /// How often this gateway had to connect to it again.
+    reconnects: u64,
     /// The first and the last of its partitions.
     partitions: Option<[u8; 2]>,
 }
@@ -256,6 +258,7 @@ impl From<Listed> for Proxy {
             connected: listed.is_connected,
             behind: listed.is_behind,
             lacks: listed.lacks,
+            reconnects: listed.reconnects,
             partitions: listed.partitions.map(|range| [*range.start(), *range.end()]),
         }
     }
