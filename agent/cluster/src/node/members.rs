@@ -207,10 +207,13 @@ impl Node {
                     `tenured-gateway cluster add`"
                 .to_owned();
         }
-        format!(
-            "no node of the cluster leads: {} of its {voters} must reach each other",
-            voters / 2 + 1
-        )
+        // A node that has just been started learns them from its log, or from another node.
+        if voters == 0 {
+            return "no node of the cluster leads, and this node does not know yet which ones vote"
+                .to_owned();
+        }
+        let quorum = voters / 2 + 1;
+        format!("no node of the cluster leads: {quorum} of its {voters} must reach each other")
     }
 }
 
@@ -244,6 +247,19 @@ mod tests {
         assert!(refused.unwrap_err().to_string().contains("already"));
         node.propose(Operation::Tick).await.unwrap();
         assert!(node.0.machine.look(|_, at| at) < stamp);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_without_a_leader_names_numbers_that_it_knows() {
+        let folder = TempDir::new().unwrap();
+        let node = start(folder.path()).await.unwrap();
+        let unknown =
+            "no node of the cluster leads, and this node does not know yet which ones vote";
+        assert_eq!(node.leaderless(), unknown);
+        let address = node.0.address.clone();
+        node.found(address, 1_000, EngineSettings::default(), None).await.unwrap();
+        let known = "no node of the cluster leads: 1 of its 1 must reach each other";
+        until(|| node.leaderless() == known).await;
     }
 
     /// So many nodes that are one cluster; the first of them leads.

@@ -31,6 +31,9 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded<Config>, 
         checked.map_err(ConfigError::HostName)?;
         loaded.config.settings.host = name.into();
     }
+    let limits = Config::keys().iter().map(|key| key.name);
+    let limits = limits.filter(|key| key.starts_with("limits.") && loaded.is_set(key));
+    loaded.config.limits_set = limits.collect();
     rules::check(&loaded.config).map_err(|broken| loaded.broken(broken))?;
     let credentials = environment.credentials();
     let config = &mut loaded.config;
@@ -65,6 +68,7 @@ pub(super) fn defaults(environment: &Environment) -> Config {
         metrics_hosts: HostList::default(),
         settings: Settings { agent_uid: environment.uid, ..Settings::default() },
         limits: Limits::default(),
+        limits_set: Vec::new(),
         policy: Policy::default(),
         allow: Vec::new(),
     }

@@ -64,6 +64,8 @@ pub struct Config {
     pub settings: Settings,
     /// Limits of the API.
     pub limits: Limits,
+    /// The keys of the limits that somebody set.
+    pub limits_set: Vec<&'static str>,
     /// The `[[allow]]` rules.
     pub policy: Policy,
     /// The rules of the policy as they were written.

@@ -79,8 +79,9 @@ pub fn assemble(
 ) -> Result<Assembled, AssembleError> {
     let Given { policy, metrics, runtime_dir, state_dir, filter, notifier, processes } = given;
     let boot_id = machine::boot_id()?;
-    let Fitted { limits, mut settings, buffered_bytes } =
+    let Fitted { limits, mut settings, buffered_bytes, reductions } =
         means.fit(&config.limits, &config.settings);
+    reductions.log(|key| config.limits_set.contains(&key));
     let (started, upstream) = (clock::now(), config.stores.upstream());
     settings.presence = Some(Presence {
         agent: SessionId(machine::agent_id(&state_dir)),
