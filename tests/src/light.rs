@@ -209,8 +209,7 @@ fn access(gateway: &Process, key: &Key) -> GatewayAccess {
     GatewayAccess {
         endpoints: vec![Endpoint::Tcp("127.0.0.1".to_owned(), gateway.port())],
         tls: None,
-        key: Some(Secret::new(key.text.as_str())),
-        key_file: None,
+        key: Some(Secret::new(key.text.as_str()).into()),
         own_key: None,
         connect_timeout: TIMEOUT,
         timeout: TIMEOUT,

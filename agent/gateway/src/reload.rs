@@ -71,6 +71,8 @@ impl Reload {
         let loaded = load(&self.flags, &self.environment)?;
         // Another file of keys takes a restart, as every other path does.
         let keys = self.read_keys()?;
+        // Before the files with passwords are read again.
+        let changes = changes(&self.settings, &loaded.config);
         // As before all else that takes effect, which is not undone.
         let refused = |Broken { key, rule }| anyhow!("{key} {rule}");
         self.settings.opener.reload().map_err(refused)?;
@@ -79,7 +81,7 @@ impl Reload {
             self.metrics.certificate_expires.set(tls.expires_at());
             info!("read the certificates again, for new connections");
         }
-        for Change { key, old, new, reloads } in changes(&self.settings, &loaded.config) {
+        for Change { key, old, new, reloads } in changes {
             if reloads {
                 info!(key, old, new, "setting changed");
             } else {

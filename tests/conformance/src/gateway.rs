@@ -272,7 +272,6 @@ impl<B: Behind> Installation for Site<B> {
             endpoints: vec![Endpoint::Tcp(address.ip().to_string(), address.port())],
             tls: None,
             key: None,
-            key_file: None,
             own_key: None,
             connect_timeout: TIMEOUT,
             timeout: TIMEOUT,

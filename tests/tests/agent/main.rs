@@ -32,6 +32,7 @@ mod postgres;
 mod redis;
 mod restart;
 mod revocations;
+mod rotation;
 mod secrets;
 mod service_manager;
 mod stop;

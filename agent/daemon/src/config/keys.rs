@@ -138,7 +138,8 @@ static KEYS: [settings::Key<Config>; 42] = [
                                                with a password of their own add
                                                ?sentinel_user=USER&sentinel_password=PASSWORD
   https://HOST[:PORT][,HOST[:PORT]…]           a gateway, or several that share one store: one is
-                                               used, and another when that fails
+                                               used, and another when that fails; whole URLs with
+                                               commas between them mean the same
 A character such as @ : / ? # or % in a user or password is written %40 %3A %2F %3F %23 %25. A \
              Cluster is not supported.",
             example: None,
@@ -148,8 +149,8 @@ A character such as @ : / ? # or % in a user or password is written %40 %3A %2F 
         .about(
             "A file with the upstream's password, so that it need not be in the URL: one line, \
              not readable by other users. \"$CREDENTIALS_DIRECTORY/NAME\" is a credential of the \
-             service manager. Default: the credential upstream-secret, if there is one. Not \
-             needed by embedded:.",
+             service manager. Default: the credential upstream-secret, if there is one. It is read at \
+             each sign-in, so a password that is rotated takes no restart. Not needed by embedded:.",
         )
         .example("\"/etc/tenured/upstream-secret\""),
     path!("state_dir", state_dir, settings::value::path)

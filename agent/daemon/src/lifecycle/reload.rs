@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tenure_stores::settings::Broken;
 use tracing::{error, info, warn};
 
 use crate::config::{Change, Config, Environment, Flags, changes, load};
@@ -44,6 +45,10 @@ impl Reload {
             }
         };
         let changes = changes(&self.config, &loaded.config);
+        // Changed passwords, which are in effect from the next sign-in on.
+        if let Err(Broken { key, rule }) = self.config.opener.reload() {
+            error!("{key} {rule}");
+        }
         let files = std::mem::replace(&mut self.files, loaded.files);
         if changes.iter().any(|change| change.key == "log")
             // Checked when it was loaded.

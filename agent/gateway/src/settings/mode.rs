@@ -71,6 +71,8 @@ pub(super) fn complete(
     }
     let Some(password) = environment.variables.get(PASSWORD) else { return Ok(()) };
     let password = password.to_str().ok_or_else(|| wrong(format!("{PASSWORD} must be UTF-8")))?;
+    // As at the end of a file with a password.
+    let password = password.trim_end_matches(['\r', '\n']);
     if password.is_empty() || settings.upstream_secret_file.is_some() {
         return Ok(());
     }

@@ -128,6 +128,8 @@ fn a_lan_takes_a_password_that_stands_in_no_example() {
     let named = with(&lan, &[own, ("PRISM_REDIS_URL", "redis://h/3")]).unwrap();
     assert_eq!(url(&named), "redis://:***@h:6379/3");
     assert_eq!(named.config.opener.secrets()[0].1.expose(), "hunter2");
+    let with_line_break = with(&lan, &[("PRISM_REDIS_PASSWORD", "hunter2\n")]).unwrap();
+    assert_eq!(with_line_break.config.opener.secrets()[0].1.expose(), "hunter2");
 }
 
 #[test]

@@ -190,7 +190,8 @@ impl<C: Configuration> Loaded<C> {
             let Some(text) = value.to_str() else {
                 return Err(wrong(key, format!("{value:?}"), &origin, "must be UTF-8".to_owned()));
             };
-            self.set(key, text, origin)?;
+            // A variable that was made of a file may end with the file's line break.
+            self.set(key, text.trim_ascii_end(), origin)?;
         }
         // Only a warning: Kubernetes makes such variables of its own for a service of this name.
         for variable in environment.variables.keys() {

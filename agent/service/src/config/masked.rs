@@ -29,7 +29,7 @@ fn shown(text: &str) -> String {
             text.starts_with(['/', '.']) || !text.contains('/') && has_hosts(text, false);
         return if is_place { text.to_owned() } else { HIDDEN.to_owned() };
     };
-    let is_scheme = |c: char| c.is_ascii_lowercase() || c == '+';
+    let is_scheme = |c: char| c.is_ascii_alphabetic() || c == '+';
     if scheme.is_empty() || scheme.len() > 20 || !scheme.chars().all(is_scheme) {
         return HIDDEN.to_owned();
     }
@@ -72,6 +72,7 @@ fn shown(text: &str) -> String {
 /// The place with `***` for what a database's number may not be: a password may stand there. The names of the masters of
 /// Sentinels, of sockets, and of the databases of a Postgres are words.
 fn without_database(scheme: &str, place: &str) -> String {
+    let scheme = scheme.to_ascii_lowercase();
     let is_word = scheme.starts_with("postgres") || scheme.ends_with("+unix");
     let words = if scheme.ends_with("+sentinel") { 2 } else { 1 };
     let mut parts: Vec<&str> = place.split('/').collect();
@@ -112,6 +113,8 @@ mod tests {
     fn a_typing_error_is_seen_and_a_password_is_not() {
         check("redis://app:hunter2@db-1:63x9/3", "redis://app:***@db-1:63x9/3");
         check("rediss://:hun@ter2@h/x", "rediss://:***@h/***");
+        check("REDIS://app:hunter2@db-1:63x9/3", "REDIS://app:***@db-1:63x9/3");
+        check("Redis+Unix:///run/redis.sock?db=x", "Redis+Unix:///run/redis.sock?db=***");
         check("localhost:6379", "localhost:6379");
         check("\"localhost:6379\"", "\"localhost:6379\"");
         check("db.example", "db.example");

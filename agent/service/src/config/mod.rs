@@ -21,8 +21,8 @@ pub use file::ConfigFile;
 pub use key::Key;
 pub use layers::Loaded;
 pub use manual::{Entry, Section, sections};
-use tenure_stores::settings::Stores;
 use tenure_stores::settings::secret::Secret;
+use tenure_stores::settings::{Shape, Stores};
 
 /// Everything that a daemon can be told.
 pub trait Configuration: Sized + 'static {
@@ -122,15 +122,19 @@ pub fn changes<C: Configuration>(old: &C, new: &C) -> Vec<Change> {
         .iter()
         .filter_map(|key| {
             let (before, mut after) = (key.show(old), key.show(new));
+            let mut reloads = key.reloads;
             if before == after {
                 if !hides_change(key.name, old, new) {
                     return None;
                 }
                 after = format!("{before} with another password");
+                // The password is part of a secret value, or else in the file that the value names. Such a file
+                // is read at each sign-in.
+                reloads |= key.shape != Shape::Secret;
             }
             let shown = |text: String| if text.is_empty() { "unset".to_owned() } else { text };
             let (old, new) = (shown(before), shown(after));
-            Some(Change { key: key.name, old, new, reloads: key.reloads })
+            Some(Change { key: key.name, old, new, reloads })
         })
         .collect();
     for list in C::LISTS {

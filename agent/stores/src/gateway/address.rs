@@ -1,6 +1,5 @@
 //! Connections to the gateway in use.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::remote::{
     Behind, ConnectError, ConnectionHints, Connector, Dialed, Endpoint, HANGS_AFTER, Pump, Purpose,
     Server,
 };
-use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::secret::{Secret, SecretSource};
 use crate::settings::tls::Trust;
 
 /// A gateway that lets a call wait for longer is left for another one.
@@ -36,9 +35,7 @@ pub struct GatewayAccess {
     /// Settings of TLS; `None` for plain HTTP.
     pub tls: Option<Trust>,
     /// The agent's key; `None` for a gateway that asks for none.
-    pub key: Option<Secret>,
-    /// The file it came from, which each connection reads again: a key can be changed while its agent runs.
-    pub key_file: Option<(PathBuf, Credentials)>,
+    pub key: Option<SecretSource>,
     /// The agent's own, where the other is a join key.
     pub own_key: Option<OwnKey>,
     /// From the wish to connect to a gateway that has let us in.
@@ -84,16 +81,9 @@ pub(super) enum Face {
 }
 
 impl GatewayAccess {
-    /// The key that is in the file now; the one from the start if it cannot be read.
-    fn current_key(&self) -> Option<Secret> {
-        let read =
-            |(path, credentials): &(PathBuf, Credentials)| secret::read(path, credentials).ok();
-        self.key_file.as_ref().and_then(read).or_else(|| self.key.clone())
-    }
-
-    /// The key to show, and the join key that it is to be exchanged for if it is not known.
+    /// The key to show on a new connection, and the join key that it is to be exchanged for if it is not known.
     pub(super) fn keys(&self) -> (Option<Secret>, Option<(Secret, &OwnKey)>) {
-        let key = self.current_key();
+        let key = self.key.as_ref().map(SecretSource::read);
         let join = key.as_ref().and_then(|key| Shown::parse_join(key.expose()));
         let own = self.own_key.as_ref().zip(join);
         match own.filter(|(own, join)| own.made_for == join.id.to_string()).map(|(own, _)| own) {

@@ -41,6 +41,7 @@ use self::key::Shown;
 use self::paging::Listing;
 use self::wire::Operation;
 use crate::remote::{self, Backend, Dialer, Driver, Hears, LineOf, Listening, NoChores, Verified};
+use crate::settings::secret::SecretSource;
 use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a gateway.
@@ -53,7 +54,8 @@ pub const GUARANTEE: &str = "that of the store behind the gateway";
 /// When the agent's journal cannot be used, or a key of its own not be kept.
 pub fn open(access: &GatewayAccess, place: Place<'_>) -> Result<Opened, OpenError> {
     let mut access = access.clone();
-    if let Some(join) = access.key.as_ref().and_then(|key| Shown::parse_join(key.expose())) {
+    let key = access.key.as_ref().map(SecretSource::latest);
+    if let Some(join) = key.as_ref().and_then(|key| Shown::parse_join(key.expose())) {
         let directory = place.state_dir.directory();
         let own = directory.ok_or_else(|| std::io::ErrorKind::Unsupported.into());
         let own = own.and_then(|directory| OwnKey::read_or_make(directory, &join));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::GUARANTEE;
 use super::address::GatewayAccess;
 use crate::remote::Endpoint;
-use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::secret::{Credentials, Secret, SecretFile, SecretSource};
 use crate::settings::{
     Broken, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Value, tls,
 };
@@ -82,11 +82,7 @@ impl Settings for Section {
     }
 
     fn set_url(&mut self, scheme: &str, rest: &str) -> Option<Result<(), Refusal>> {
-        let is_secure = match scheme {
-            "https" => true,
-            "http" => false,
-            _ => return None,
-        };
+        let is_secure = is_secure(scheme)?;
         Some(Urls::parse(is_secure, rest).map(|urls| self.urls = Some(urls)))
     }
 
@@ -133,9 +129,9 @@ impl Settings for Section {
         credentials: &Credentials,
     ) -> Result<Arc<dyn Opener>, Broken> {
         let Some(urls) = &self.urls else { return Err(Broken::new(UPSTREAM, "must be given")) };
-        let key = secret_file.map(|path| secret::read(path, credentials));
-        let key = key.transpose().map_err(|rule| Broken::new(SECRET_FILE, rule))?;
-        let key_file = secret_file.map(|path| (path.to_owned(), credentials.clone()));
+        let file = secret_file.map(|path| SecretFile::open(path, credentials));
+        let file = file.transpose().map_err(|rule| Broken::new(SECRET_FILE, rule))?;
+        let key = file.map(SecretSource::File);
         let tls = match urls.is_secure {
             true => Some(self.tls.read("gateway")?),
             false => self.tls.check_unused("gateway", "https://").map(|()| None)?,
@@ -143,15 +139,7 @@ impl Settings for Section {
         let Section { connect_timeout, timeout, .. } = *self;
         let endpoints = urls.endpoints();
         let own_key = None;
-        Ok(Arc::new(GatewayAccess {
-            endpoints,
-            tls,
-            key,
-            key_file,
-            own_key,
-            connect_timeout,
-            timeout,
-        }))
+        Ok(Arc::new(GatewayAccess { endpoints, tls, key, own_key, connect_timeout, timeout }))
     }
 
     fn boxed(&self) -> Box<dyn Settings> {
@@ -159,19 +147,28 @@ impl Settings for Section {
     }
 }
 
+/// True for https, false for http, in any case; `None` for another scheme.
+fn is_secure(scheme: &str) -> Option<bool> {
+    match scheme {
+        _ if scheme.eq_ignore_ascii_case("https") => Some(true),
+        _ if scheme.eq_ignore_ascii_case("http") => Some(false),
+        _ => None,
+    }
+}
+
 impl Urls {
-    /// Reads what comes after the scheme.
+    /// Reads what comes after the first scheme: hosts, or whole URLs of the same scheme after the first host.
     fn parse(is_secure: bool, rest: &str) -> Result<Urls, Refusal> {
         let named = rest.strip_prefix("//").ok_or_else(wrong)?;
-        let named = named.strip_suffix('/').unwrap_or(named);
         if named.contains('@') {
             return Err(
                 "must have no user and no password; the key is in upstream_secret_file".to_owned()
             );
         }
         let mut places = Vec::new();
-        for place in named.split(',') {
-            let place = place_of(is_secure, place)?;
+        for (at, place) in named.split(',').enumerate() {
+            let place = if at == 0 { place } else { without_scheme(is_secure, place)? };
+            let place = place_of(is_secure, place.strip_suffix('/').unwrap_or(place))?;
             if places.contains(&place) {
                 let (host, port) = place;
                 return Err(format!(
@@ -193,8 +190,21 @@ impl Urls {
 
 fn wrong() -> Refusal {
     "must name a host and no more, as https://HOST or https://HOST:PORT, or several with commas between them: \
-     https://HOST:PORT,HOST:PORT"
+     https://HOST:PORT,HOST:PORT or https://HOST:PORT,https://HOST:PORT"
         .to_owned()
+}
+
+/// What follows the scheme of a gateway that is named by a whole URL. The scheme must be that of the first one.
+fn without_scheme(is_first_secure: bool, url: &str) -> Result<&str, Refusal> {
+    let Some((scheme, place)) = url.split_once("://") else { return Ok(url) };
+    match is_secure(scheme) {
+        Some(is_secure) if is_secure == is_first_secure => Ok(place),
+        Some(_) => {
+            let rule = "must have one scheme for all gateways: https:// for each of them, or http:// for each";
+            Err(rule.to_owned())
+        }
+        None => Err(wrong()),
+    }
 }
 
 /// The host and the port of one gateway.
@@ -236,7 +246,12 @@ impl Opener for GatewayAccess {
     }
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
-        self.key.iter().map(|key| (SECRET_FILE, key.clone())).collect()
+        self.key.iter().map(|key| (SECRET_FILE, key.latest())).collect()
+    }
+
+    fn reload(&self) -> Result<(), Broken> {
+        self.key.iter().for_each(|key| drop(key.read()));
+        Ok(())
     }
 }
 
@@ -262,6 +277,9 @@ mod tests {
             ("http://localhost:1", "http://localhost:1"),
             ("https://a,b:1,[::1]", "https://a:443,b:1,[::1]:443"),
             ("http://localhost:1,127.0.0.1:1", "http://localhost:1,127.0.0.1:1"),
+            ("http://localhost:1,http://127.0.0.1:1", "http://localhost:1,127.0.0.1:1"),
+            ("https://a/,https://b:1/,https://[::1]", "https://a:443,b:1,[::1]:443"),
+            ("https://a,HTTPS://b,c", "https://a:443,b:443,c:443"),
         ] {
             assert_eq!(parse(url).as_deref(), Ok(shown));
         }
@@ -280,11 +298,23 @@ mod tests {
             "https://a:1:2",
             "https://a,",
             "https://,a",
-            "https://a,https://b",
+            "https://https://a",
+            "https://a,https://",
+            "https://a,https://https://b",
+            "https://a,ftp://b",
+            "https://a,//b",
+            "https://a//",
         ] {
             assert!(parse(wrong).unwrap_err().starts_with("must name a host"), "{wrong}");
         }
         assert!(parse("http://gateway.example").unwrap_err().starts_with("must be https"));
+        for mixed in
+            ["https://a,http://localhost", "http://localhost:1,https://a", "https://a,HTTP://b"]
+        {
+            let refusal = parse(mixed).unwrap_err();
+            assert!(refusal.starts_with("must have one scheme for all gateways"), "{refusal}");
+        }
+        assert!(parse("https://a,https://a").unwrap_err().contains("a port 443 twice"));
         let refusal = parse("https://hunter2@h/0").unwrap_err();
         assert!(refusal.starts_with("must have no user") && !refusal.contains("hunter2"));
     }

@@ -266,7 +266,6 @@ async fn nobody_asks_anything_behind_the_stream() {
         endpoints: vec![endpoint],
         tls: None,
         key: None,
-        key_file: None,
         own_key: None,
         connect_timeout,
         timeout,

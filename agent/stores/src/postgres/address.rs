@@ -27,6 +27,7 @@ use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Hint, Peer, Pump, Purpose, Server,
     TlsFault,
 };
+use crate::settings::secret::SecretSource;
 use crate::settings::tls::Trust;
 
 /// The name of the server, for people.
@@ -74,7 +75,7 @@ impl Address {
         config.user(user).dbname(database);
         config.application_name(format!("tenure {}", purpose.name()));
         if let Some(password) = password {
-            config.password(password.expose());
+            config.password(password.read().expose());
         }
         config
     }
@@ -243,8 +244,16 @@ impl Address {
         if *code == SqlState::INVALID_PASSWORD
             || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
         {
-            let way_out =
-                "; check user and password in upstream and upstream_secret_file, and pg_hba.conf";
+            let way_out = match self.access.password.as_ref().is_some_and(SecretSource::is_file) {
+                true => {
+                    "; check the user in upstream, the password in upstream_secret_file, which is read at each \
+                     sign-in (no restart is needed), and pg_hba.conf"
+                }
+                false => {
+                    "; check user and password in upstream, or name a file in upstream_secret_file, which is read \
+                     at each sign-in, and check pg_hba.conf"
+                }
+            };
             return ConnectError::NotLetIn { peer, cause, way_out };
         }
         // It was prepared on another connection, or by another agent on this one.

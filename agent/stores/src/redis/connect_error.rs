@@ -8,6 +8,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::settings::Login;
 use crate::remote::{ConnectError, Peer, TlsFault};
+use crate::settings::secret::{Secret, SecretSource};
 
 /// The name of a server with data, for people.
 pub(super) const REDIS: &str = "Redis";
@@ -15,14 +16,16 @@ pub(super) const REDIS: &str = "Redis";
 pub(super) const SENTINEL: &str = "Sentinel";
 
 /// The meaning of an error of the first words on a connection. `plain` says that they went over TCP for
-/// all to see, which a server that expects TLS does not understand, and so hangs up.
+/// all to see, which a server that expects TLS does not understand, and so hangs up. `password` is the one that
+/// was sent.
 pub(super) fn at_first(
     peer: &Peer,
     plain: bool,
     login: &Login,
+    password: Option<&Secret>,
     error: &RedisError,
 ) -> ConnectError {
-    match later(peer, login, error) {
+    match meaning(peer, login, password, error) {
         ConnectError::Lost { peer, .. } => ConnectError::Refused {
             peer,
             cause: "it hung up at the first word".to_owned(),
@@ -36,10 +39,20 @@ pub(super) fn at_first(
     }
 }
 
-/// The meaning of an error while signing in, or while looking whether the server is there.
+/// The meaning of an error after the first words, or while looking whether the server is there.
 pub(super) fn later(peer: &Peer, login: &Login, error: &RedisError) -> ConnectError {
+    let password = login.password.as_ref().map(SecretSource::latest);
+    meaning(peer, login, password.as_ref(), error)
+}
+
+fn meaning(
+    peer: &Peer,
+    login: &Login,
+    password: Option<&Secret>,
+    error: &RedisError,
+) -> ConnectError {
     let peer = peer.clone();
-    let cause = words(login, error);
+    let cause = words(password, error);
     if is_not_ready(error) {
         return ConnectError::NotReady { peer, cause };
     }
@@ -53,7 +66,7 @@ pub(super) fn later(peer: &Peer, login: &Login, error: &RedisError) -> ConnectEr
             Some(fault) => ConnectError::Refused { peer, cause, way_out: tls_way_out(fault) },
         };
     }
-    let way_out = way_out(&peer, error.kind(), &cause);
+    let way_out = way_out(&peer, login, error.kind(), &cause);
     ConnectError::Refused { peer, cause, way_out }
 }
 
@@ -71,21 +84,22 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
 
 /// The server's own words: the first line, without what would repeat a password. A server that does
 /// not know a command answers with what it was given.
-fn words(login: &Login, error: &RedisError) -> String {
+fn words(password: Option<&Secret>, error: &RedisError) -> String {
     let said = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };
     let line = said.lines().next().unwrap_or_default();
     let line = line.split(", with args beginning with").next().unwrap_or_default();
-    match &login.password {
+    match password {
         Some(password) => line.replace(password.expose(), "***"),
         None => line.to_owned(),
     }
 }
 
-fn way_out(peer: &Peer, kind: ErrorKind, cause: &str) -> &'static str {
+fn way_out(peer: &Peer, login: &Login, kind: ErrorKind, cause: &str) -> &'static str {
     let is_sentinel = peer.what == SENTINEL;
+    let has_file = login.password.as_ref().is_some_and(SecretSource::is_file);
     if cause.starts_with("NOAUTH") {
         if is_sentinel {
             "; name a file with its own password in redis.sentinel_secret_file, or add \
@@ -95,10 +109,23 @@ fn way_out(peer: &Peer, kind: ErrorKind, cause: &str) -> &'static str {
              upstream"
         }
     } else if cause.starts_with("WRONGPASS") || kind == ErrorKind::AuthenticationFailed {
-        if is_sentinel {
-            "; check sentinel_user and sentinel_password of upstream"
-        } else {
-            "; check the user and the password of upstream"
+        match (is_sentinel, has_file) {
+            (true, true) => {
+                "; check sentinel_user in upstream, and the password in redis.sentinel_secret_file, which is read \
+                 at each sign-in: no restart is needed"
+            }
+            (true, false) => {
+                "; check sentinel_user and sentinel_password of upstream, or name a file in \
+                 redis.sentinel_secret_file, which is read at each sign-in"
+            }
+            (false, true) => {
+                "; check the user in upstream, and the password in upstream_secret_file, which is read at each \
+                 sign-in: no restart is needed"
+            }
+            (false, false) => {
+                "; check the user and the password of upstream, or name a file in upstream_secret_file, which is \
+                 read at each sign-in"
+            }
         }
     } else if cause.starts_with("DENIED") {
         "; it answers to its own host alone as long as it has no password"

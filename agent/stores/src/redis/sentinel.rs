@@ -8,6 +8,7 @@ use redis::{AsyncConnectionConfig, RedisConnectionInfo, cmd};
 use super::connect_error::{self, SENTINEL};
 use super::settings::{Login, Place};
 use crate::remote::{ConnectError, Endpoint, Peer, Tls, stream};
+use crate::settings::secret::SecretSource;
 
 /// The question, and the credentials.
 pub(super) struct Query<'a> {
@@ -54,15 +55,17 @@ impl Query<'_> {
         if let Some(user) = &self.login.user {
             info = info.set_username(user);
         }
-        if let Some(password) = &self.login.password {
+        let password = self.login.password.as_ref().map(SecretSource::read);
+        if let Some(password) = &password {
             info = info.set_password(password.expose());
         }
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
         let plain = self.tls.is_none();
-        let (mut connection, pump) =
-            made.map_err(|error| connect_error::at_first(peer, plain, self.login, &error))?;
+        let (mut connection, pump) = made.map_err(|error| {
+            connect_error::at_first(peer, plain, self.login, password.as_ref(), &error)
+        })?;
         let mut question = cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(self.master);
         let answer = tokio::select! {

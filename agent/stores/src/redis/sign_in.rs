@@ -11,6 +11,7 @@ use super::connect_error::{self, is_not_ready};
 use super::connection::Connection;
 use super::examine::Info;
 use crate::remote::{ConnectError, Endpoint, Peer, Server};
+use crate::settings::secret::SecretSource;
 
 /// Oldest server: older ones lack commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
@@ -23,9 +24,10 @@ pub(super) async fn sign_in(
     endpoint: &Endpoint,
 ) -> Result<(), ConnectError> {
     let login = address.login();
+    let password = login.password.as_ref().map(SecretSource::read);
     let mut hello = cmd("HELLO");
     hello.arg(3);
-    if let Some(password) = &login.password {
+    if let Some(password) = &password {
         hello.arg("AUTH").arg(login.user.as_deref().unwrap_or("default")).arg(password.expose());
     }
     let plain = address.tls().is_none() && matches!(endpoint, Endpoint::Tcp(..));
@@ -33,7 +35,7 @@ pub(super) async fn sign_in(
     let mut answer = hello.exec_async(connection).await;
     if answer.as_ref().is_err_and(is_unknown_command) {
         connection.speak_resp2();
-        answer = match &login.password {
+        answer = match &password {
             None => Ok(()),
             Some(password) => {
                 let mut auth = cmd("AUTH");
@@ -42,7 +44,7 @@ pub(super) async fn sign_in(
             }
         };
     }
-    answer.map_err(|error| connect_error::at_first(peer, plain, login, &error))
+    answer.map_err(|error| connect_error::at_first(peer, plain, login, password.as_ref(), &error))
 }
 
 /// True if whoever answered does not know the command, or not that protocol. Proxies say so in words of

@@ -137,8 +137,8 @@ pub trait Settings: Debug + Send + Sync {
     /// An example of a URL, as part of a sentence.
     fn example(&self) -> &'static str;
 
-    /// Reads a URL, split at its first colon; `None` if the scheme is none of this kind. A refusal never
-    /// quotes the URL: it may have a password in it.
+    /// Reads a URL, split at its first colon, with its scheme in lower case; `None` if the scheme is none of this
+    /// kind. A refusal never quotes the URL: it may have a password in it.
     fn set_url(&mut self, scheme: &str, rest: &str) -> Option<Result<(), Refusal>>;
 
     /// The URL with *** in place of every password.
@@ -228,7 +228,9 @@ impl Stores {
         self
     }
 
-    /// Makes the store with that URL the upstream.
+    /// Makes the store with that URL the upstream. A scheme is read without regard to case (RFC 3986), and white
+    /// space at the end is not part of the URL: `$(cat FILE)` leaves a line break out, other ways to give a value
+    /// do not.
     ///
     /// # Errors
     ///
@@ -236,11 +238,12 @@ impl Stores {
     pub fn set_url(&mut self, url: &str) -> Result<(), Refusal> {
         let known = self.all.iter().map(|settings| settings.example()).collect::<Vec<_>>();
         let known = format!("use {}", known.join(", or "));
-        let Some((scheme, rest)) = url.split_once(':') else {
+        let Some((scheme, rest)) = url.trim_ascii_end().split_once(':') else {
             return Err(format!("not the URL of an upstream; {known}"));
         };
+        let scheme = scheme.to_ascii_lowercase();
         for (at, settings) in self.all.iter_mut().enumerate() {
-            if let Some(read) = settings.set_url(scheme, rest) {
+            if let Some(read) = settings.set_url(&scheme, rest) {
                 read?;
                 self.upstream = at;
                 return Ok(());
@@ -362,5 +365,29 @@ mod tests {
         assert!(!format!("{stores:?}").contains("hunter2"));
         stores.set_url("embedded:").unwrap();
         assert_eq!(stores.upstream().kind(), "embedded");
+    }
+
+    #[test]
+    fn neither_the_case_of_a_scheme_nor_white_space_at_the_end_matters() {
+        for (url, shown) in [
+            ("REDIS://h", "redis://h:6379/0"),
+            ("Rediss://me:Hunter2@H", "rediss://me:***@H:6379/0"),
+            ("Redis+Sentinel://h/M\n", "redis+sentinel://h:26379/M/0"),
+            ("Redis+UNIX:///Run/s \t", "redis+unix:///Run/s?db=0"),
+            ("Postgres://Me@h/App\r\n", "postgres://Me@h:5432/App"),
+            ("PostgreSQL://me@h", "postgres://me@h:5432/me"),
+            ("HTTPS://h\n\n", "https://h:443"),
+            ("Http://localhost:1", "http://localhost:1"),
+            ("EMBEDDED:\n", "embedded:"),
+        ] {
+            let mut stores = Stores::default();
+            stores.set_url(url).unwrap();
+            assert_eq!(stores.upstream().url(), shown, "{url:?}");
+        }
+        let mut stores = Stores::default();
+        for url in ["", " ", "\n", "HUNTER2://x", " redis://:hunter2@h", "REDIS://:hunter2@h:x\n"] {
+            let refusal = stores.set_url(url).unwrap_err();
+            assert!(!refusal.to_lowercase().contains("hunter2"), "{refusal}");
+        }
     }
 }

@@ -20,12 +20,14 @@ pub trait Opener: Debug + Send + Sync {
     /// Opens the store and the journal beside it.
     fn open(&self, place: Place<'_>) -> Result<Opened, OpenError>;
 
-    /// Passwords by the key that gave them, so that a change can be noticed.
+    /// Passwords by the key that gave them, so that a change can be noticed: of a file the password that was
+    /// read last.
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
         Vec::new()
     }
 
-    /// Reads again what it may without another start: certificates. With anything wrong in them nothing changes.
+    /// Reads again what it may without another start: certificates, and files with passwords. With anything wrong
+    /// in them nothing changes.
     fn reload(&self) -> Result<(), Broken> {
         Ok(())
     }

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::fcntl::OFlag;
 use secrecy::{ExposeSecret, SecretString};
+use tracing::warn;
 
 use super::Refusal;
 
@@ -51,6 +54,109 @@ impl PartialEq for Secret {
 
 impl Eq for Secret {}
 
+/// The origin of a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// The configuration itself, such as a URL with a password.
+    Given(Secret),
+    File(SecretFile),
+}
+
+impl SecretSource {
+    /// The secret for a sign-in that begins now: a file is read again.
+    pub fn read(&self) -> Secret {
+        match self {
+            SecretSource::Given(secret) => secret.clone(),
+            SecretSource::File(file) => file.read(),
+        }
+    }
+
+    /// The secret that was used last; reads nothing.
+    pub fn latest(&self) -> Secret {
+        match self {
+            SecretSource::Given(secret) => secret.clone(),
+            SecretSource::File(file) => file.latest(),
+        }
+    }
+
+    pub fn is_file(&self) -> bool {
+        matches!(self, SecretSource::File(_))
+    }
+}
+
+impl From<Secret> for SecretSource {
+    fn from(secret: Secret) -> SecretSource {
+        SecretSource::Given(secret)
+    }
+}
+
+/// A file with a secret. Each sign-in reads the file again, so that a rotated secret takes no restart. Clones
+/// share the secret that was read last.
+#[derive(Debug, Clone)]
+pub struct SecretFile {
+    path: PathBuf,
+    credentials: Credentials,
+    latest: Arc<Mutex<FileState>>,
+}
+
+/// The state of a file with a secret when it was read last.
+#[derive(Debug)]
+struct FileState {
+    secret: Secret,
+    /// The rule that the file broke since `secret` was read.
+    refusal: Option<Refusal>,
+}
+
+impl SecretFile {
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    ///
+    /// With the rule that the file breaks.
+    pub fn open(path: &Path, credentials: &Credentials) -> Result<SecretFile, Refusal> {
+        let latest = FileState { secret: read(path, credentials)?, refusal: None };
+        let (path, credentials) = (path.to_owned(), credentials.clone());
+        Ok(SecretFile { path, credentials, latest: Arc::new(Mutex::new(latest)) })
+    }
+
+    /// The secret in the file now. The secret that was read last if the file breaks a rule at this moment: the
+    /// file may be half written, and the server may still take the earlier secret.
+    pub fn read(&self) -> Secret {
+        let found = read(&self.path, &self.credentials);
+        let mut latest = self.lock();
+        match found {
+            Ok(secret) => *latest = FileState { secret, refusal: None },
+            Err(refusal) => {
+                // Agents without a connection sign in several times a second.
+                if latest.refusal.as_ref() != Some(&refusal) {
+                    let file = self.path.display();
+                    warn!("signing in with the secret that was read last: {file} {refusal}");
+                }
+                latest.refusal = Some(refusal);
+            }
+        }
+        latest.secret.clone()
+    }
+
+    /// The secret that was read last.
+    pub fn latest(&self) -> Secret {
+        self.lock().secret.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FileState> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// To compare configurations: the same file, with the same secret in it.
+impl PartialEq for SecretFile {
+    fn eq(&self, other: &SecretFile) -> bool {
+        self.path == other.path && self.latest() == other.latest()
+    }
+}
+
+impl Eq for SecretFile {}
+
 /// The circumstances in which files with passwords are read.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
@@ -93,11 +199,7 @@ pub fn credential(credentials: &Credentials) -> Option<PathBuf> {
 }
 
 /// Reads the secret in a file. One line break at its end is not part of it.
-///
-/// # Errors
-///
-/// With the rule that the file breaks.
-pub fn read(path: &Path, credentials: &Credentials) -> Result<Secret, Refusal> {
+fn read(path: &Path, credentials: &Credentials) -> Result<Secret, Refusal> {
     let path = match in_credentials(path) {
         None => path.to_owned(),
         Some(name) => credentials
@@ -114,7 +216,9 @@ pub fn read(path: &Path, credentials: &Credentials) -> Result<Secret, Refusal> {
     };
     let unreadable =
         |error: io::Error| format!("must be a file that uid {} can read: {error}", credentials.uid);
-    let file = File::open(&path).map_err(unreadable)?;
+    // A named pipe in its place would be waited for.
+    let flags = OFlag::O_NONBLOCK.bits();
+    let file = File::options().read(true).custom_flags(flags).open(&path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() {
         return Err("must be a file".to_owned());
@@ -215,6 +319,58 @@ mod tests {
         {
             path(wrong).unwrap_err();
         }
+    }
+
+    fn rewrite(path: &Path, text: &str) {
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_read_again_and_clones_share_it() {
+        let (dir, path) = written("first\n", 0o600);
+        let file = SecretFile::open(&path, &credentials(None)).unwrap();
+        let clone = file.clone();
+        let next = dir.path().join("next");
+        fs::write(&next, "second\n").unwrap();
+        fs::set_permissions(&next, Permissions::from_mode(0o600)).unwrap();
+        fs::rename(&next, &path).unwrap();
+        assert_eq!(file.latest().expose(), "first");
+        assert_eq!(file.read().expose(), "second");
+        assert_eq!(clone.latest().expose(), "second");
+        assert!(!format!("{file:?}").contains("second"));
+    }
+
+    #[test]
+    fn a_file_that_breaks_a_rule_later_leaves_the_secret_that_was_read_last() {
+        let (_dir, path) = written("first", 0o600);
+        let file = SecretFile::open(&path, &credentials(None)).unwrap();
+        let source = SecretSource::File(file.clone());
+        for broken in ["", "two\nlines\n"] {
+            rewrite(&path, broken);
+            assert_eq!(source.read().expose(), "first");
+        }
+        rewrite(&path, "open to all");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(source.read().expose(), "first");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(source.read().expose(), "first");
+        assert!(file.lock().refusal.as_ref().unwrap().contains("No such file"));
+        fs::write(&path, "second").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(source.read().expose(), "second");
+        assert_eq!(file.lock().refusal, None);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(source.read().expose(), "second");
+        SecretFile::open(&path, &credentials(None)).unwrap_err();
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        assert_eq!(read(&path, &credentials(None)).unwrap_err(), "must be a file");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fmt::Write;
 
 use super::Refusal;
-use super::secret::Secret;
+use super::secret::{Secret, SecretSource};
 
 /// Longest name of a host, see RFC 1035.
 const HOST_MAX: usize = 253;
@@ -17,7 +17,7 @@ pub struct Login {
     /// `None` for the server's default user.
     pub user: Option<String>,
     /// Its password; `None` for a server that wants none.
-    pub password: Option<Secret>,
+    pub password: Option<SecretSource>,
 }
 
 /// A host and a port.
@@ -101,8 +101,9 @@ pub(crate) fn user_and_password(text: &str) -> Result<Login, Refusal> {
     let user =
         (!user.is_empty()).then(|| part("the user", decoded("the user", user)?)).transpose()?;
     let password = password
-        .map(|password| part("the password", decoded("the password", password)?).map(Secret::new))
-        .transpose()?;
+        .map(|password| part("the password", decoded("the password", password)?))
+        .transpose()?
+        .map(|password| SecretSource::Given(Secret::new(password)));
     if user.is_none() && password.is_none() {
         return Err("must have a user or a password before the @".to_owned());
     }

@@ -4,7 +4,7 @@ use tenure_harness::{SENTINEL_SERVICE, Sentinel, free_port};
 use tenure_stores::redis::settings::{Login, RedisAccess, RedisServer};
 use tenure_stores::remote::Purpose;
 
-use super::server::{Server, access, local, login};
+use super::server::{Server, access, local, login, login_by_file, write_secret};
 use super::{Link, eventually, get, open, refused, up};
 
 const PASSWORD: &str = "hunter2";
@@ -64,6 +64,29 @@ async fn when_the_master_hands_over_its_successor_is_found() {
     })
     .await;
     at(&link, replica.port()).await;
+}
+
+#[tokio::test]
+async fn a_rotated_password_of_the_sentinels_is_read_at_the_next_question() {
+    let master = Server::start(&[]);
+    let sentinel = sentinel(&master);
+    let file = master.path("secret");
+    write_secret(&file, PASSWORD);
+    let asking = through(&[sentinel.port()], SENTINEL_SERVICE, login_by_file(&file));
+    let link = open(asking.clone(), Purpose::Commands);
+    at(&link, master.port()).await;
+    let generation = up(&link).await.generation;
+    sentinel.try_command::<()>(&["ACL", "SETUSER", "default", "resetpass", ">later"]).unwrap();
+    let way_out = "the password in redis.sentinel_secret_file, which is read at each sign-in: no restart is needed";
+    refused(asking, way_out).await;
+    write_secret(&file, "later");
+    master.say(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let again = async {
+        while up(&link).await.generation == generation {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(super::DEADLINE, again).await.expect("it connects again");
 }
 
 #[tokio::test]

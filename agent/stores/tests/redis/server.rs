@@ -1,12 +1,14 @@
 //! Servers, and the settings with which an agent connects to them.
 
+use std::fs;
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use tenure_stores::redis::settings::{Login, Place, RedisAccess, RedisServer};
-use tenure_stores::settings::secret::Secret;
+use tenure_stores::settings::secret::{Credentials, Secret, SecretFile, SecretSource};
 
 /// A server on a Unix socket and a port.
 pub(crate) struct Server(tenure_harness::RedisServer);
@@ -67,5 +69,19 @@ pub(crate) fn access(server: RedisServer) -> RedisAccess {
 }
 
 pub(crate) fn login(user: Option<&str>, password: &str) -> Login {
-    Login { user: user.map(str::to_owned), password: Some(Secret::new(password)) }
+    Login { user: user.map(str::to_owned), password: Some(Secret::new(password).into()) }
+}
+
+/// Puts a file with that password in the place of the one before it.
+pub(crate) fn write_secret(path: &Path, password: &str) {
+    let next = path.with_extension("next");
+    fs::write(&next, format!("{password}\n")).unwrap();
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(next, path).unwrap();
+}
+
+/// With the password in that file, which must be there.
+pub(crate) fn login_by_file(path: &Path) -> Login {
+    let file = SecretFile::open(path, &Credentials::default()).unwrap();
+    Login { user: None, password: Some(SecretSource::File(file)) }
 }

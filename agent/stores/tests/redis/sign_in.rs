@@ -5,7 +5,7 @@ use std::io::Write;
 use tenure_stores::redis::settings::{RedisAccess, RedisServer};
 use tenure_stores::remote::Purpose;
 
-use super::server::{Server, access, login};
+use super::server::{Server, access, login, login_by_file, write_secret};
 use super::{fake, get, open, refused, says, up};
 
 const ROOT: [&str; 3] = ["-a", "hunter2", "--no-auth-warning"];
@@ -25,6 +25,35 @@ async fn passwords() {
     says(&link, "WRONGPASS").await;
     server.say(&[&ROOT[..], &["CONFIG", "SET", "requirepass", "later"]].concat());
     up(&link).await;
+}
+
+#[tokio::test]
+async fn a_rotated_password_is_read_at_the_next_sign_in() {
+    let server = Server::start(&["--requirepass", "hunter2"]);
+    let file = server.path("secret");
+    write_secret(&file, "hunter2");
+    let access = RedisAccess { login: login_by_file(&file), ..server.unix() };
+    let links = [Purpose::Commands, Purpose::Feed].map(|purpose| open(access.clone(), purpose));
+    for link in &links {
+        up(link).await;
+    }
+    server.say(&[&ROOT[..], &["CONFIG", "SET", "requirepass", "later"]].concat());
+    let root = ["-a", "later", "--no-auth-warning"];
+    server.say(&[&root[..], &["CLIENT", "KILL", "USER", "default"]].concat());
+    let way_out =
+        "the password in upstream_secret_file, which is read at each sign-in: no restart is needed";
+    for link in &links {
+        let said = says(link, way_out).await;
+        assert!(said.contains("WRONGPASS") && !said.contains("hunter2"), "{said}");
+    }
+    write_secret(&file, "later");
+    for link in &links {
+        up(link).await;
+    }
+
+    // A file that is gone leaves the password that was read last.
+    std::fs::remove_file(&file).unwrap();
+    up(&open(access, Purpose::Beats)).await;
 }
 
 #[tokio::test]

@@ -159,7 +159,12 @@ fn passwords_and_certificates_are_checked() {
     for (server, authority, password, words) in [
         (&good, &stranger, "right", "its certificate is not trusted"),
         (&elsewhere, &known, "right", "its certificate is for another name"),
-        (&good, &known, "wrong", "check user and password in upstream and upstream_secret_file"),
+        (
+            &good,
+            &known,
+            "wrong",
+            "the password in upstream_secret_file, which is read at each sign-in",
+        ),
     ] {
         let agent = start_agent(0, &url(server), &config(authority, password));
         is_refused(&agent, words);

@@ -97,6 +97,32 @@ fn flags_over_environment_over_file_over_default() {
 }
 
 #[test]
+fn white_space_at_the_end_of_a_variable_is_no_part_of_it() {
+    let room = Room::with("")
+        .variable("TENURED_UPSTREAM", "REDIS://db:7000/1\n")
+        .variable("TENURED_SOCKET", "/own \t\r\n")
+        .variable("TENURED_LEADER_TTL", "50s\n");
+    let config = room.load().unwrap().config;
+    assert_eq!(config.stores.upstream().url(), "redis://db:7000/1");
+    assert_eq!(config.socket, PathBuf::from("/own"));
+    assert_eq!(config.settings.leader.ttl, Duration::from_secs(50));
+    let room = Room::with("upstream = \"\"\"redis://db\n\"\"\"\n");
+    assert_eq!(room.load().unwrap().config.stores.upstream().url(), "redis://db:6379/0");
+    let room = Room::with("").variable("TENURED_UPSTREAM", "REDIS://:hunter2@h:x\n");
+    let refusal = room.load().map(|loaded| loaded.effective()).unwrap_err().to_string();
+    assert!(refusal.contains("REDIS://:***@h:x") && !refusal.contains("hunter2"), "{refusal}");
+}
+
+#[test]
+fn limits_that_somebody_set_are_known() {
+    let room = Room::with("[limits]\nsessions_max = 7\n");
+    let room = room.variable("TENURED_LIMITS_STREAMS_MAX", "12288");
+    let config = room.load().unwrap().config;
+    assert_eq!(config.limits_set, ["limits.sessions_max", "limits.streams_max"]);
+    assert!(Room::with("").load().unwrap().config.limits_set.is_empty());
+}
+
+#[test]
 fn the_socket_follows_the_runtime_directory() {
     let mut room = Room::with("");
     room.flags.runtime_dir = Some("/elsewhere".into());

@@ -134,7 +134,7 @@ fn a_changed_password_is_a_change() {
     assert_eq!(changed(&old, &room.load().unwrap()), []);
     secret(&room, "secret", "new");
     let new = room.load().unwrap();
-    assert_eq!(changed(&old, &new), [("upstream_secret_file", false)]);
+    assert_eq!(changed(&old, &new), [("upstream_secret_file", true)]);
 
     let mut room = redis("redis+sentinel://h/m", "");
     let path = secret(&room, "sentinel", "old");
@@ -142,7 +142,10 @@ fn a_changed_password_is_a_change() {
     let old = room.load().unwrap();
     secret(&room, "sentinel", "new");
     let new = room.load().unwrap();
-    assert_eq!(changed(&old, &new), [("redis.sentinel_secret_file", false)]);
+    assert_eq!(changed(&old, &new), [("redis.sentinel_secret_file", true)]);
+    // A reload takes it.
+    old.config.opener.reload().unwrap();
+    assert_eq!(changed(&old, &new), []);
 
     let of = |url| redis(url, "").load().unwrap();
     let (old, new) = (of("redis://:a@h"), of("redis://:b@h"));

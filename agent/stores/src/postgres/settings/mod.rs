@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub use section::{PostgresUpstream, Section, settings};
 
-use crate::settings::secret::Secret;
+use crate::settings::secret::SecretSource;
 use crate::settings::tls::Trust;
 
 /// How to find the server.
@@ -32,7 +32,7 @@ pub struct PostgresAccess {
     /// `None` for plain TCP and Unix sockets.
     pub tls: Option<Trust>,
     pub user: String,
-    pub password: Option<Secret>,
+    pub password: Option<SecretSource>,
     pub database: String,
     /// From the wish to connect to a server that has let us in.
     pub connect_timeout: Duration,

@@ -8,7 +8,7 @@ use super::PostgresAccess;
 use super::url::PostgresUrl;
 #[cfg(feature = "postgres")]
 use crate::keyring::Keyring;
-use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::secret::{Credentials, Secret, SecretFile, SecretSource};
 use crate::settings::{
     Broken, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Value, tls,
 };
@@ -168,8 +168,9 @@ impl Section {
         let mut password = url.login.password.clone();
         let mut secrets = password.iter().map(|it| (UPSTREAM, it.clone())).collect::<Vec<_>>();
         if let Some(path) = secret_file {
-            let found = secret::read(path, credentials);
-            let found = found.map_err(|rule| Broken::new(SECRET_FILE, rule))?;
+            let file = SecretFile::open(path, credentials);
+            let file = file.map_err(|rule| Broken::new(SECRET_FILE, rule))?;
+            let found = SecretSource::File(file);
             if password.replace(found.clone()).is_some() {
                 let rule = "the URL of upstream has a password, too; take it out";
                 return Err(Broken::new(SECRET_FILE, rule));
@@ -202,7 +203,7 @@ pub struct PostgresUpstream {
     /// How to get in.
     pub access: PostgresAccess,
     /// Its password, by the key that gave it.
-    pub secrets: Vec<(&'static str, Secret)>,
+    pub secrets: Vec<(&'static str, SecretSource)>,
 }
 
 impl Opener for PostgresUpstream {
@@ -218,7 +219,12 @@ impl Opener for PostgresUpstream {
     }
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
-        self.secrets.clone()
+        self.secrets.iter().map(|(key, source)| (*key, source.latest())).collect()
+    }
+
+    fn reload(&self) -> Result<(), Broken> {
+        self.secrets.iter().for_each(|(_, source)| drop(source.read()));
+        Ok(())
     }
 
     #[cfg(feature = "postgres")]
@@ -250,9 +256,28 @@ mod tests {
         let found = section.access(None, &Credentials::default()).unwrap();
         assert_eq!((&*found.access.user, &*found.access.database), ("me", "app"));
         assert_eq!(found.access.timeout, Duration::from_millis(300));
-        assert_eq!(found.secrets, [(UPSTREAM, Secret::new("hunter2"))]);
+        assert_eq!(found.secrets(), [(UPSTREAM, Secret::new("hunter2"))]);
         let address = section.address();
         assert_eq!(address.as_deref(), Some("postgres://db:5432/app?sslmode=disable"));
+    }
+
+    #[test]
+    fn a_password_in_a_file_is_read_at_each_sign_in() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "hunter2\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let section = section("postgres://me@db", &[]);
+        let found = section.access(Some(&path), &Credentials::default()).unwrap();
+        std::fs::write(&path, "hunter3\n").unwrap();
+        assert_eq!(found.secrets(), [(SECRET_FILE, Secret::new("hunter2"))]);
+        assert_eq!(found.access.password.as_ref().unwrap().read().expose(), "hunter3");
+        assert_eq!(found.secrets(), [(SECRET_FILE, Secret::new("hunter3"))]);
+
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let broken = section.access(Some(&path), &Credentials::default()).unwrap_err();
+        assert_eq!(broken.key, SECRET_FILE);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub use section::{Section, settings};
 
 use super::layout::Layout;
-use crate::settings::secret::Secret;
+use crate::settings::secret::SecretSource;
 use crate::settings::tls::Trust;
 pub use crate::settings::url::{Login, Place};
 
@@ -71,5 +71,5 @@ pub struct RedisUpstream {
     /// Names of keys and channels.
     pub layout: Layout,
     /// Its passwords, by the keys that gave them.
-    pub secrets: Vec<(&'static str, Secret)>,
+    pub secrets: Vec<(&'static str, SecretSource)>,
 }

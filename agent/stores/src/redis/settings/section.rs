@@ -9,7 +9,7 @@ use super::{Login, RedisAccess, RedisServer, RedisUpstream, TIMEOUT};
 use crate::keyring::Keyring;
 use crate::redis::RedisKeyring;
 use crate::redis::layout::{Layout, Prefixes};
-use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::secret::{self, Credentials, Secret, SecretFile, SecretSource};
 use crate::settings::tls::{self, Trust};
 use crate::settings::{
     Broken, Doc, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Shape, Value,
@@ -258,7 +258,12 @@ impl Opener for RedisUpstream {
     }
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
-        self.secrets.clone()
+        self.secrets.iter().map(|(key, source)| (*key, source.latest())).collect()
+    }
+
+    fn reload(&self) -> Result<(), Broken> {
+        self.secrets.iter().for_each(|(_, source)| drop(source.read()));
+        Ok(())
     }
 
     fn keyring(&self) -> Option<Arc<dyn Keyring>> {
@@ -267,18 +272,19 @@ impl Opener for RedisUpstream {
     }
 }
 
-/// Reads the password of a login from a file.
+/// Has a login take its password from a file.
 fn give(
     login: &mut Login,
     path: &Path,
     credentials: &Credentials,
     key: &'static str,
     twice: &'static str,
-) -> Result<(&'static str, Secret), Broken> {
-    let secret = secret::read(path, credentials).map_err(|rule| Broken::new(key, rule))?;
-    match login.password.replace(secret.clone()) {
+) -> Result<(&'static str, SecretSource), Broken> {
+    let file = SecretFile::open(path, credentials).map_err(|rule| Broken::new(key, rule))?;
+    let source = SecretSource::File(file);
+    match login.password.replace(source.clone()) {
         Some(_) => Err(Broken::new(key, twice)),
-        None => Ok((key, secret)),
+        None => Ok((key, source)),
     }
 }
 
@@ -348,12 +354,12 @@ mod tests {
 
     #[test]
     fn defaults_and_keys() {
-        let RedisUpstream { access: found, layout, secrets } =
-            access(&section("redis://:hunter2@h/3", &[]), None);
+        let upstream = access(&section("redis://:hunter2@h/3", &[]), None);
+        assert_eq!(upstream.secrets(), [("upstream", Secret::new("hunter2"))]);
+        let RedisUpstream { access: found, layout, .. } = upstream;
         let two = Duration::from_secs(2);
         assert_eq!((found.db, found.timeout, found.connect_timeout), (3, two, two));
-        assert_eq!(found.login.password, Some(Secret::new("hunter2")));
-        assert_eq!(secrets, [("upstream", Secret::new("hunter2"))]);
+        assert_eq!(found.login.password, Some(Secret::new("hunter2").into()));
         assert_eq!(layout.leader("default", "r"), "leader:r");
 
         let keys = [("redis.leader_prefix", "titan:leader:"), ("redis.timeout", "300ms")];
@@ -371,14 +377,24 @@ mod tests {
         let path = dir.path().join("secret");
         std::fs::write(&path, "hunter2\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let found = access(&section("redis://me@h", &[]), Some(&path)).access.login;
-        let expected = Login { user: Some("me".into()), password: Some(Secret::new("hunter2")) };
-        assert_eq!(found, expected);
+        let of_server = access(&section("redis://me@h", &[]), Some(&path));
+        let Login { user, password } = &of_server.access.login;
+        let password = password.as_ref().unwrap();
+        assert_eq!((user.as_deref(), password.read().expose()), (Some("me"), "hunter2"));
 
         let keys = [("redis.sentinel_secret_file", path.to_str().unwrap())];
-        let found = access(&section("redis+sentinel://h/m", &keys), None);
-        let RedisServer::Sentinel { login, .. } = found.access.server else { panic!() };
-        assert_eq!(login.password, Some(Secret::new("hunter2")));
-        assert_eq!(found.secrets, [("redis.sentinel_secret_file", Secret::new("hunter2"))]);
+        let of_sentinels = access(&section("redis+sentinel://h/m", &keys), None);
+        let RedisServer::Sentinel { login, .. } = &of_sentinels.access.server else { panic!() };
+        assert_eq!(login.password.as_ref().unwrap().read().expose(), "hunter2");
+        let secret = [(SENTINEL_FILE, Secret::new("hunter2"))];
+        assert_eq!(of_sentinels.secrets(), secret);
+
+        // Rotated: the next sign-in has the new one, and so has a configuration after a reload.
+        std::fs::write(&path, "hunter3\n").unwrap();
+        assert_eq!(password.read().expose(), "hunter3");
+        assert_eq!(of_server.secrets(), [(SECRET_FILE, Secret::new("hunter3"))]);
+        assert_eq!(of_sentinels.secrets(), secret);
+        of_sentinels.reload().unwrap();
+        assert_eq!(of_sentinels.secrets(), [(SENTINEL_FILE, Secret::new("hunter3"))]);
     }
 }

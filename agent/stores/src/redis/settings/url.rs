@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Login, Place, RedisServer};
 use crate::settings::Refusal;
-use crate::settings::secret::Secret;
+use crate::settings::secret::{Secret, SecretSource};
 use crate::settings::url::{decoded, encoded, login_shown, part, parts, place};
 
 /// The default port of Redis.
@@ -40,7 +40,7 @@ impl RedisUrl {
     }
 
     /// The passwords that are part of it.
-    pub(super) fn passwords(&self) -> impl Iterator<Item = Secret> {
+    pub(super) fn passwords(&self) -> impl Iterator<Item = SecretSource> {
         let of_sentinels = match &self.server {
             RedisServer::Sentinel { login, .. } => login.password.clone(),
             RedisServer::Tcp(_) | RedisServer::Unix(_) => None,
@@ -113,8 +113,9 @@ fn sentinel(rest: &str, tls: bool) -> Result<RedisUrl, Refusal> {
             .transpose()?,
         password: parts
             .parameter("sentinel_password")
-            .map(|password| part("sentinel_password", password).map(Secret::new))
-            .transpose()?,
+            .map(|password| part("sentinel_password", password))
+            .transpose()?
+            .map(|password| SecretSource::Given(Secret::new(password))),
     };
     parts.no_more(" but sentinel_user and sentinel_password")?;
     let sentinels: Vec<Place> =

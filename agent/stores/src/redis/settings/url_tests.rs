@@ -44,7 +44,8 @@ fn logins() {
         ("redis+unix:///s?user=me", "redis+unix://me@/s?db=0", Some("me"), None),
     ] {
         let url = check(url, shown);
-        let login = Login { user: user.map(str::to_owned), password: password.map(Secret::new) };
+        let password = password.map(|it| Secret::new(it).into());
+        let login = Login { user: user.map(str::to_owned), password };
         assert_eq!(url.login, login);
         assert!(!format!("{url:?}").contains("pw"));
     }
@@ -59,7 +60,7 @@ fn sentinels() {
     );
     let RedisServer::Sentinel { sentinels, master, login } = url.server else { panic!() };
     assert_eq!((sentinels.len(), master.as_str(), url.tls, url.db), (3, "my master", true, 4));
-    let expected = Login { user: Some("a".into()), password: Some(Secret::new("b")) };
+    let expected = Login { user: Some("a".into()), password: Some(Secret::new("b").into()) };
     assert_eq!(login, expected);
     check("redis+sentinel://s/m", "redis+sentinel://s:26379/m/0");
 }
