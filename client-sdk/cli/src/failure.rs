@@ -59,6 +59,11 @@ impl Failure {
         Failure { problem: Some(Box::new(problem.clone())), ..Failure::new(code, line) }
     }
 
+    /// What the agent said, if it refused.
+    pub(crate) fn problem(&self) -> Option<&Problem> {
+        self.problem.as_deref()
+    }
+
     /// The same failure in other words.
     pub(crate) fn worded(self, code: u8, line: String) -> Failure {
         Failure { line, code, ..self }

@@ -123,6 +123,80 @@ fn a_redis_that_refuses_is_not_said_to_be_silent() {
 }
 
 #[test]
+fn a_key_of_another_program_is_named_with_its_type_and_the_way_out() {
+    let redis = RedisServer::start();
+    let agent = start_agent(0, &redis.url(), "");
+    is(&agent, UpstreamState::Up);
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let held = http.acquire(session, "leader", "other", &json!({}));
+    redis.command::<()>(&["HSET", "leader:board", "points", "7"]);
+    redis.command::<()>(&["SET", "adv-sem:semaphore_waiting:gpu", "a text"]);
+    let leader = "(Redis: the key 'leader:board' is a hash where a string belongs (WRONGTYPE): another \
+                  program uses it; rename it there, take another name here, or set another \
+                  redis.leader_prefix for all agents and gateways)";
+    let semaphore =
+        "(Redis: the key 'adv-sem:semaphore_waiting:gpu' is a string where a sorted set belongs";
+    check(
+        &agent,
+        &[
+            Row {
+                was: "on @user_script",
+                words: &["run", "--leader", "board", "-n", "--", "true"],
+                code: 69,
+                says: &["leader/board: the upstream refuses ", leader],
+                never: &["tenure doctor", "does not answer"],
+            },
+            Row {
+                was: "the upstream does not answer",
+                words: &["why", "leader", "board"],
+                code: 69,
+                says: &[
+                    "leader/board: nobody can tell who holds it",
+                    "store    the upstream refuses ",
+                    leader,
+                ],
+                never: &["is free", "on @user_script"],
+            },
+            Row {
+                was: "on @user_script",
+                words: &["run", "--semaphore", "gpu", "--limit", "2", "-n", "--", "true"],
+                code: 69,
+                says: &[semaphore, "redis.semaphore_namespace"],
+                never: &["does not answer"],
+            },
+            Row {
+                was: "the upstream does not answer",
+                words: &["why", "semaphore", "gpu"],
+                code: 69,
+                says: &[semaphore],
+                never: &["is free"],
+            },
+            Row {
+                was: "refuses",
+                words: &["run", "--semaphore", "board", "--limit", "1", "-n", "--", "true"],
+                code: 0,
+                says: &[],
+                never: &[],
+            },
+        ],
+    );
+    let standing = agent.http().standing("leader", "other");
+    assert_eq!(standing.holders[0].token, held.token, "other holds go on");
+    redis.command::<()>(&["RENAME", "leader:board", "scores:board"]);
+    Row {
+        was: "refuses",
+        words: &["run", "--leader", "board", "-n", "--", "true"],
+        code: 0,
+        says: &[],
+        never: &[],
+    }
+    .check(&agent);
+    let points: String = redis.command(&["HGET", "scores:board", "points"]);
+    assert_eq!(points, "7");
+}
+
+#[test]
 fn a_lock_of_another_program_has_no_host_of_its_own() {
     let redis = RedisServer::start();
     let agent = start_agent(0, &redis.url(), "");

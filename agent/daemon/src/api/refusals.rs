@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure_core::keeper::{Limit, Refusal, STREAMS_PER_SESSION_MAX, UpstreamError};
 use tenure_core::model::{Denial, DenialRule, Failure, Full, Resource, Revocation};
+use tenure_stores::redis::FOREIGN_KEY;
 use tenure_wire::page::{SLOTS, SLOTS_MAX};
 use tenure_wire::{Code, Holder, LostReason, Problem, brief};
 
@@ -175,6 +176,10 @@ fn upstream(error: &UpstreamError) -> String {
 fn unavailable(cause: &str) -> String {
     // Who refuses has answered.
     let what = match cause.strip_prefix("Redis refused: ") {
+        // An examination looks at no keys of resources; the words have the way out.
+        Some(words) if cause.starts_with(FOREIGN_KEY) => {
+            return format!("the upstream refuses (Redis: {words})");
+        }
         Some(words) => format!("the upstream refuses (Redis: {words})"),
         None => format!("the upstream does not answer ({cause})"),
     };
@@ -344,6 +349,9 @@ mod tests {
             full.starts_with("the upstream refuses (Redis: OOM command not allowed); "),
             "{full}"
         );
+        let foreign = unavailable(&format!("{FOREIGN_KEY}'leader:a' is a hash; rename it"));
+        let expected = "the upstream refuses (Redis: the key 'leader:a' is a hash; rename it)";
+        assert_eq!(foreign, expected, "it has the way out");
         assert_eq!(of(&wait(UpstreamError::TimedOut)).hold, Some(Uuid::nil()));
         let (detail, retry_after_ms) =
             said(&wait(UpstreamError::Quarantined(Duration::from_millis(1500))));

@@ -14,19 +14,19 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// When it was not run, or nothing is known of it.
-    pub(super) async fn run(&mut self, invocation: &Invocation) -> Result<Value, Failure> {
+    /// When it was not run, or nothing is known of it; [`Line::failed`] says which.
+    pub(super) async fn run(&mut self, invocation: &Invocation) -> Result<Value, RedisError> {
         const UNKNOWN_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
         let call = invocation.command();
         let _place = self.place().await;
         match self.ask(&call).await {
             Err(error) if error.kind() == UNKNOWN_SCRIPT => {
                 self.did_not_run();
-                self.send(&invocation.script.load()).await?;
+                self.ask(&invocation.script.load()).await?;
                 self.did_not_run();
-                self.send(&call).await
+                self.ask(&call).await
             }
-            reply => reply.map_err(|error| self.failed(&error)),
+            reply => reply,
         }
     }
 
@@ -53,11 +53,19 @@ impl Line {
 
     /// The same, with the outcome of each.
     pub(super) async fn try_all(&mut self, commands: &[redis::Cmd]) -> Vec<Result<Value, Failure>> {
+        let replies = self.replies(commands).await.into_iter();
+        replies.map(|reply| reply.map_err(|error| self.failed(&error))).collect()
+    }
+
+    /// The same, with the errors of the server or of the connection.
+    pub(super) async fn replies(
+        &mut self,
+        commands: &[redis::Cmd],
+    ) -> Vec<Result<Value, RedisError>> {
         self.sending();
         let replies: Vec<_> = commands.iter().map(|it| self.connection().send(it)).collect();
         let replies = futures_util::future::join_all(replies).await.into_iter();
-        let values = replies.map(|reply| reply.and_then(Value::extract_error));
-        values.map(|value| value.map_err(|error| self.failed(&error))).collect()
+        replies.map(|reply| reply.and_then(Value::extract_error)).collect()
     }
 
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Value, RedisError> {
@@ -65,7 +73,8 @@ impl Line {
         self.connection().send(command).await.and_then(Value::extract_error)
     }
 
-    fn failed(&self, error: &RedisError) -> Failure {
+    /// The meaning of an error for a call.
+    pub(super) fn failed(&self, error: &RedisError) -> Failure {
         let text = text(error);
         let is_suspicious = is_suspicious(error);
         if is_suspicious {
@@ -83,12 +92,8 @@ impl Line {
 /// True if a server's error means that it is not, or not any more, a master that serves.
 pub(super) fn is_suspicious(error: &RedisError) -> bool {
     use ServerErrorKind as Kind;
-    // Redis 6.2 wraps what a script met: "ERR Error running script (…): … -READONLY …".
-    let is_wrapped = |detail: &str| {
-        let met = detail.strip_prefix("Error running script");
-        met.is_some_and(|met| met.contains("-READONLY ") || met.contains("-MASTERDOWN "))
-    };
-    if error.detail().is_some_and(is_wrapped) {
+    let is_met = |met: &str| met.contains("-READONLY ") || met.contains("-MASTERDOWN ");
+    if wrapped(error).is_some_and(is_met) {
         return true;
     }
     matches!(
@@ -97,6 +102,17 @@ pub(super) fn is_suspicious(error: &RedisError) -> bool {
             Kind::ReadOnly | Kind::MasterDown | Kind::BusyLoading | Kind::Moved | Kind::ClusterDown
         )
     ) || error.is_unrecoverable_error()
+}
+
+/// True if a key has another type than its command is for.
+pub(super) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+        || wrapped(error).is_some_and(|met| met.contains("WRONGTYPE Operation"))
+}
+
+/// The error that a script met, as Redis 6.2 says it: "ERR Error running script (…): … -READONLY …".
+fn wrapped(error: &RedisError) -> Option<&str> {
+    error.detail()?.strip_prefix("Error running script")
 }
 
 /// An error for people: what the server said, or what happened to the connection.
@@ -112,12 +128,12 @@ pub(super) fn text(error: &RedisError) -> String {
 mod tests {
     use super::*;
 
+    fn error(reply: &[u8]) -> RedisError {
+        redis::parse_redis_value(reply).and_then(redis::Value::extract_error).unwrap_err()
+    }
+
     #[test]
     fn a_script_that_met_a_replica_is_suspicious_however_the_server_says_so() {
-        let error = |reply: &[u8]| {
-            let value = redis::parse_redis_value(reply).and_then(redis::Value::extract_error);
-            value.unwrap_err()
-        };
         assert!(is_suspicious(&error(
             b"-READONLY You can't write against a read only replica.\r\n"
         )));
@@ -129,5 +145,18 @@ mod tests {
             b"-ERR Error running script (call to f_0123): @user_script:7: WRONGTYPE -READ\r\n"
         )));
         assert!(!is_suspicious(&error(b"-ERR wrong number of arguments\r\n")));
+    }
+
+    #[test]
+    fn a_key_of_another_type_is_one_however_the_server_says_so() {
+        assert!(is_wrong_type(&error(
+            b"-WRONGTYPE Operation against a key holding the wrong kind of value script: 0123, on \
+              @user_script:7.\r\n"
+        )));
+        assert!(is_wrong_type(&error(
+            b"-ERR Error running script (call to f_0123): @user_script:7: WRONGTYPE Operation against a key \
+              holding the wrong kind of value\r\n"
+        )));
+        assert!(!is_wrong_type(&error(b"-ERR unknown command 'WRONGTYPE Operation'\r\n")));
     }
 }

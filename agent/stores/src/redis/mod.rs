@@ -8,6 +8,7 @@ pub mod address;
 mod care;
 mod caretaker;
 pub mod chores;
+mod collisions;
 mod commands;
 mod connect_error;
 pub mod connection;
@@ -15,6 +16,7 @@ pub mod examine;
 pub mod exchange;
 mod feed;
 mod ids;
+mod key_use;
 mod keyring;
 pub mod layout;
 mod members;
@@ -25,6 +27,7 @@ mod sign_in;
 #[cfg(test)]
 mod tests;
 
+pub use collisions::FOREIGN_KEY;
 pub use keyring::RedisKeyring;
 pub use settings::settings;
 
@@ -39,6 +42,7 @@ use tenure_wire::Kind;
 use self::address::Address;
 use self::caretaker::Stood;
 use self::chores::{Chore, Chores, Found};
+use self::collisions::Collisions;
 use self::commands::Line;
 use self::exchange::{By, Exchange, Grants, Invocation, ReplyError, Step};
 use self::layout::{Layout, hyphenated};
@@ -74,6 +78,7 @@ pub struct Redis {
     overhears: Cell<Option<(u64, i64)>>,
     /// Claims belong to the principals that their ids end with, and not to this agent.
     serves_principals: Cell<bool>,
+    collisions: Collisions,
 }
 
 impl Redis {
@@ -92,6 +97,7 @@ impl Redis {
             listener: Cell::new(0),
             overhears: Cell::new(None),
             serves_principals: Cell::new(false),
+            collisions: Collisions::default(),
         };
         Driver::open(&dialer, redis, chores, timeout)
     }
@@ -135,6 +141,28 @@ impl Redis {
 }
 
 impl Redis {
+    /// Runs a script, and reads its reply.
+    async fn run<T>(
+        &self,
+        line: &mut Line,
+        invocation: Invocation,
+        read: impl FnOnce(redis::Value) -> Result<T, ReplyError>,
+    ) -> Result<T, Failure> {
+        let error = match line.run(&invocation).await {
+            Ok(reply) => {
+                return read(reply).map_err(|error| Failure::Unknown(error.to_string()));
+            }
+            Err(error) => error,
+        };
+        let failure = line.failed(&error);
+        if !commands::is_wrong_type(&error) {
+            return Err(failure);
+        }
+        let words = self.collisions.explain(line, self.layout(), &invocation).await;
+        // A script that meets such a key midway may have written already.
+        Err(words.map_or(failure, |words| Failure::Unknown(words.to_string())))
+    }
+
     /// Has the server tell of what other programs do, or no longer, and keeps up what it was told. True if it
     /// tells from now on, and has not before.
     async fn overhear(&self, line: &mut Line, is_caretaker: bool) -> Result<bool, Failure> {
@@ -151,16 +179,6 @@ impl Redis {
     }
 }
 
-/// Runs a script, and reads its reply.
-async fn run<T>(
-    line: &mut Line,
-    invocation: Invocation,
-    read: impl FnOnce(redis::Value) -> Result<T, ReplyError>,
-) -> Result<T, Failure> {
-    let reply = line.run(&invocation).await?;
-    read(reply).map_err(|error| Failure::Unknown(error.to_string()))
-}
-
 impl Backend for Redis {
     type Connector = Address;
     type Chores = Chores;
@@ -173,7 +191,7 @@ impl Backend for Redis {
     ) -> Result<Answer, Failure> {
         let (mut exchange, mut invocation) = self.start(request, floor);
         let answer = loop {
-            match run(line, invocation, |reply| exchange.step(self.layout(), reply)).await? {
+            match self.run(line, invocation, |reply| exchange.step(self.layout(), reply)).await? {
                 Step::Done(answer) => break answer,
                 Step::Next(rest, next) => {
                     exchange = rest;
@@ -228,7 +246,7 @@ impl Backend for Redis {
         line: &mut Line,
         claims: &[(ClaimId, Resource)],
     ) -> Result<Vec<Verified>, Failure> {
-        run(line, exchange::verify(self.layout(), claims), exchange::verified).await
+        self.run(line, exchange::verify(self.layout(), claims), exchange::verified).await
     }
 
     async fn do_chore(&self, line: &mut Line, chore: Chore, floor: u64) -> Result<Found, Failure> {
@@ -236,16 +254,16 @@ impl Backend for Redis {
         match chore {
             Chore::Care(semaphores) => {
                 let invocation = exchange::care(layout, &semaphores, floor);
-                run(line, invocation, exchange::cared).await.map(Found::Cared)
+                self.run(line, invocation, exchange::cared).await.map(Found::Cared)
             }
             Chore::Stand => {
                 let invocation = exchange::stand(layout, &self.agent, caretaker::TERM);
-                let other = run(line, invocation, exchange::stood).await?;
+                let other = self.run(line, invocation, exchange::stood).await?;
                 let hears_anew = self.overhear(line, other.is_none()).await?;
                 Ok(Found::Stood(Stood { other, hears_anew }))
             }
             Chore::Sweep => {
-                run(line, exchange::sweep(layout), exchange::swept).await.map(Found::Swept)
+                self.run(line, exchange::sweep(layout), exchange::swept).await.map(Found::Swept)
             }
             Chore::Survey(cursor) => feed::survey(line, layout, &cursor).await.map(Found::Surveyed),
         }

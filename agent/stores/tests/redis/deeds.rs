@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::Value;
 use tenure_core::model::{
-    Answer, Beat, CallId, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId,
-    SessionRecord, Subject, Terms,
+    Answer, Beat, CallId, Claim, ClaimAnswer, ClaimId, Failure, Owner, Request, Resource,
+    SessionId, SessionRecord, Subject, Terms,
 };
 use tenure_harness::DEADLINE;
 use tenure_host::clock;
@@ -48,15 +48,21 @@ impl Doer {
 
     /// Asks, and is answered.
     pub(crate) async fn ask(&mut self, request: Request) -> Answer {
+        let what = format!("{request:?}");
+        let result = self.try_ask(request).await;
+        result.unwrap_or_else(|failure| panic!("{what}: {failure:?}"))
+    }
+
+    /// The same, whatever comes of it.
+    pub(crate) async fn try_ask(&mut self, request: Request) -> Result<Answer, Failure> {
         self.calls += 1;
         let number = CallId(self.calls);
-        let what = format!("{request:?}");
         self.upstream.submit(clock::now(), number, request);
         loop {
             if let Report::Answer { call, result, .. } = self.report().await
                 && call == number
             {
-                return result.unwrap_or_else(|failure| panic!("{what}: {failure:?}"));
+                return result;
             }
         }
     }

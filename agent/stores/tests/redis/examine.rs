@@ -16,7 +16,7 @@ use super::deeds::{self, Doer};
 use super::server::{Server, login};
 use super::{dialer, open};
 
-const PASSWORD: &str = "hunter2-and-more";
+pub(crate) const PASSWORD: &str = "hunter2-and-more";
 
 /// The agent's own examination.
 async fn find(access: RedisAccess) -> Vec<Check> {
@@ -68,7 +68,7 @@ fn well_but(checks: &[Check], but: &[&str]) {
     }
 }
 
-fn add_user(server: &Server, rules: &str) {
+pub(crate) fn add_user(server: &Server, rules: &str) {
     let mut words = vec!["ACL", "SETUSER", "agent", "reset", "on"];
     let password = format!(">{PASSWORD}");
     words.push(&password);

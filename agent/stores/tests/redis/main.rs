@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod collisions;
 mod deeds;
 mod examine;
 mod fake;

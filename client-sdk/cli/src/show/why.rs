@@ -69,7 +69,7 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
         Ok(standing) => standing,
         Err(failure) if output.json => return Err(failure),
         Err(failure) => {
-            print(&away::explain(args, &status))?;
+            print(&away::explain(args, &status, failure.problem()))?;
             return Err(failure);
         }
     };

@@ -115,8 +115,8 @@ const CONNECTIONS: &[Use] = &[
     ("UNSUBSCRIBE {}", &[ToProjects]),
 ];
 
-/// Commands that nothing but an examination needs: rules that are worth to have.
-const EXAMINATION: &[&str] = &["info", "multi", "discard", "client|info", "acl|whoami"];
+/// Commands that only an examination needs, or an error that names a key of another program: rules that are worth to have.
+const EXAMINATION: &[&str] = &["info", "multi", "discard", "client|info", "acl|whoami", "type"];
 
 /// Something that the user must be allowed to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

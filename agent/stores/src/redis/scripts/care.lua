@@ -5,7 +5,7 @@
 -- ARGV  1 floor of tokens; for each semaphore: 1 what records start with
 --       2 what notifications start with  3 1 if the caller shares it
 -- Returns for each: how many hold, how many wait, ms until the first of them runs out or -1, 1 if one of
--- them is of another program.
+-- them is of another program. Of one that has a key of another type nobody holds or waits.
 
 -- Members that are looked at, whether they are of another program: the first that wait, and the holders
 -- with the most time left, as those programs ask for more of it.
@@ -41,9 +41,8 @@ local function sort_members(s, members)
   s.shared = s.shared or ours > 0
 end
 
-local answers = {}
-for i = 1, (#ARGV - 1) / 3 do
-  local k, a = 6 * i - 6, 3 * i - 2
+-- How a semaphore was left, whose keys and arguments begin after these.
+local function look_after(k, a)
   local s = {
     main = KEYS[k + 1], ttl = KEYS[k + 2], waiting = KEYS[k + 3], hb = KEYS[k + 4], max = KEYS[k + 5],
     fence = KEYS[k + 6], floor = tonumber(ARGV[1]), records = ARGV[a + 1], notifications = ARGV[a + 2],
@@ -70,8 +69,22 @@ for i = 1, (#ARGV - 1) / 3 do
       end
     end
   end
+  return holders, waiting, soonest, s.foreign and 1 or 0
+end
+
+local answers = {}
+for i = 1, (#ARGV - 1) / 3 do
+  local ok, holders, waiting, soonest, foreign = pcall(look_after, 6 * i - 6, 3 * i - 2)
+  if not ok then
+    -- A key of another program in the place of one of these takes nothing from the other semaphores; any other
+    -- error does.
+    local text = type(holders) == 'table' and holders.err or holders
+    if not string.find(tostring(text), 'WRONGTYPE', 1, true) then
+      error(holders, 0)
+    end
+    holders, waiting, soonest, foreign = 0, 0, -1, 0
+  end
   local n = #answers
-  answers[n + 1], answers[n + 2], answers[n + 3] = holders, waiting, soonest
-  answers[n + 4] = s.foreign and 1 or 0
+  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = holders, waiting, soonest, foreign
 end
 return answers

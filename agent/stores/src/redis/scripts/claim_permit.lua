@@ -25,6 +25,8 @@ if is_calm and redis.call('EXISTS', main, ttls) > 0 then
 end
 if is_calm and limit > 0 then
   local token = next_token(KEYS[3], ARGV[7])
+  -- Without GET it would replace a key of another type, which is another program's.
+  redis.call('SET', max, limit, 'EX', FOREVER, 'GET')
   redis.call('ZADD', main, now_s + ttl / 1000, member)
   redis.call('ZADD', ttls, now_s + NO_TTL + 0.000001, member)
   redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
@@ -32,7 +34,6 @@ if is_calm and limit > 0 then
   redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
   redis.call('EXPIRE', main, FOREVER)
   redis.call('EXPIRE', ttls, FOREVER)
-  redis.call('SET', max, limit, 'EX', FOREVER)
   return { 'held', token, limit }
 end
 -- PRELUDE

@@ -28,11 +28,11 @@ elseif named > 0 then
 end
 local present = {}
 for _, session in ipairs(looked_at) do
-  local f = redis.call('HMGET', sessions .. session, 'project_id', 'agent_identity', 'registered_at')
-  -- One that died here may have come back in another project.
+  local f = redis.pcall('HMGET', sessions .. session, 'project_id', 'agent_identity', 'registered_at')
+  -- One that died here may have come back in another project. A key that is no hash is of another program.
   if f[1] == project then
     present[#present + 1] = { f[3] or '', session, f[2] or session }
-  else
+  elseif not f.err then
     reap(set, session, channel)
     members = members - 1
   end

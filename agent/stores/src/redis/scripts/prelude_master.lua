@@ -53,8 +53,8 @@ local function master_entry(master, sessions)
   if master.claim then
     return entry(master.claim, master.record)
   end
-  local f = redis.call('HMGET', sessions .. master.session, 'machine_id', 'agent_identity')
-  return { master.session, false, f[1], f[2], 0, 0 }
+  local f = redis.pcall('HMGET', sessions .. master.session, 'machine_id', 'agent_identity')
+  return { master.session, false, f[1] or false, f[2] or false, 0, 0 }
 end
 
 -- Corrects what the session plane says of a session, if it knows it.

@@ -16,8 +16,14 @@ end
 local lines = {}
 for _, name in ipairs(names) do
   local main = ARGV[1] .. name
-  local lease = read_lease(main)
-  if lease then
+  local ok, lease = pcall(read_lease, main)
+  if not ok then
+    -- A key of another program in the place of a lease has no line, and takes none from the others.
+    local text = type(lease) == 'table' and lease.err or lease
+    if not string.find(tostring(text), 'WRONGTYPE', 1, true) then
+      error(lease, 0)
+    end
+  elseif lease then
     if lease.in_grace and lease.status ~= EXPIRING then
       redis.call('HSET', main, 'status', EXPIRING, 'version', next_version(routes))
     end

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
 
+mod collisions;
 mod crowd;
 mod foreign;
 mod keys;

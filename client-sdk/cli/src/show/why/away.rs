@@ -1,9 +1,11 @@
-//! The agent's own knowledge of a resource while its store is away.
+//! The agent's own knowledge of a resource of which its store does not tell.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use tenure::wire::{DEFAULT_TENANT, HoldState, HoldView, SessionStatus, Status};
+use tenure::wire::{
+    DEFAULT_TENANT, HoldState, HoldView, Problem, SessionStatus, Status, UpstreamState,
+};
 
 use super::LISTED;
 use crate::args::ResourceNameArgs;
@@ -11,11 +13,22 @@ use crate::failure::{brief, ordinal};
 use crate::show::status::down;
 use crate::show::table::{or_dash, shown};
 
-/// Explains a resource by what goes through this agent.
-pub(super) fn explain(args: &ResourceNameArgs, status: &Status) -> String {
+/// The beginning of what an agent says of a store that answers, and refuses.
+const REFUSES: &str = "the upstream refuses ";
+
+/// Explains a resource by what goes through this agent, and by what the agent said of its store.
+pub(super) fn explain(
+    args: &ResourceNameArgs,
+    status: &Status,
+    problem: Option<&Problem>,
+) -> String {
     let ResourceNameArgs { kind, name, tenant, .. } = args;
     let mut out = format!("{kind}/{}: nobody can tell who holds it\n", shown(name));
-    let _ = writeln!(out, "  store    {}", down(&status.upstream));
+    let refusal = problem
+        .map(|problem| problem.detail.as_str())
+        .filter(|detail| status.upstream.state == UpstreamState::Up && detail.starts_with(REFUSES));
+    let store = refusal.map_or_else(|| down(&status.upstream), shown);
+    let _ = writeln!(out, "  store    {store}");
     if let Some(error) = &status.upstream.last_error {
         let _ = writeln!(out, "           {}", shown(error));
     }
@@ -56,7 +69,7 @@ fn line(session: &SessionStatus, hold: &HoldView) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tenure::wire::Kind;
+    use tenure::wire::{Code, Kind};
 
     use super::*;
     use crate::args::OutputArgs;
@@ -95,7 +108,7 @@ mod tests {
             output: OutputArgs { json: false },
         };
         assert_eq!(
-            explain(&args, &status),
+            explain(&args, &status, None),
             "\
 leader/a: nobody can tell who holds it
   store    the upstream is down for 12s
@@ -107,7 +120,18 @@ leader/a: nobody can tell who holds it
 "
         );
         args.name = "b".to_owned();
-        let told = explain(&args, &status);
+        let told = explain(&args, &status, None);
         assert!(told.contains("you neither hold it nor wait for it"), "{told}");
+        // A store that answers and refuses is not said to be silent.
+        let refuses = "the upstream refuses (Redis: the key 'leader:b' is a hash)";
+        let problem = Problem::new(Code::UpstreamUnavailable, refuses);
+        let is_told = |status: &Status| explain(&args, status, Some(&problem)).contains(refuses);
+        assert!(!is_told(&status), "it is down");
+        let mut up = status;
+        up.upstream.state = UpstreamState::Up;
+        assert!(is_told(&up));
+        let silent = Problem::new(Code::UpstreamUnavailable, "the upstream does not answer (x)");
+        let told = explain(&args, &up, Some(&silent));
+        assert!(told.contains("store    the upstream does not answer\n"), "{told}");
     }
 }
