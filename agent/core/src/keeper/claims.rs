@@ -16,8 +16,8 @@ use super::request::{Reply, Ticket};
 use super::timers::Timer;
 use super::{Keeper, Phase};
 use crate::model::{
-    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Resource,
-    SessionId, StandingEntry,
+    self, Answer, CallId, ClaimAnswer, ClaimId, DenialRule, Failure, GoneReason, GrantHint,
+    Resource, SessionId, StandingEntry,
 };
 use crate::time::Boottime;
 
@@ -130,6 +130,53 @@ impl Keeper {
         let (session, resource) = (hold.session(), hold.claim.resource.clone());
         let uid = self.sessions.user_of(session);
         self.out.note(Note::LimitChanged { session, uid, resource, from, to });
+    }
+
+    fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: Failure) {
+        let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
+        hold.uncertain |= failure.is_uncertain();
+        hold.beats.failures += 1;
+        let failures = hold.beats.failures;
+        let tries_once = hold.caller.wait == Wait::None;
+        let (least, is_forbidden) = match &failure {
+            Failure::Denied(denial) => match denial.rule {
+                DenialRule::Quota(after) => (after, false),
+                rule => (Duration::ZERO, rule.is_final()),
+            },
+            Failure::Unavailable(_) | Failure::Unknown(_) => (Duration::ZERO, false),
+        };
+        let error = UpstreamError::from(failure);
+        if tries_once {
+            return self.give_up(now, id, &Refusal::Upstream(error));
+        }
+        if is_forbidden {
+            return self.forbidden(now, id, &Refusal::Upstream(error));
+        }
+        self.queues.found_error(resource, error);
+        let wait = self.settings.back_off(failures).max(least);
+        self.refused_place(now, id, resource, wait);
+    }
+
+    /// The upstream never lets this agent have it: whoever waits would wait for nothing.
+    fn forbidden(&mut self, now: Boottime, id: ClaimId, refusal: &Refusal) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if !hold.caller.tickets.is_empty() {
+            return self.give_up(now, id, refusal);
+        }
+        // Its caller was told that it waits, and reads of the end in its events.
+        self.lose(now, id, LostReason::Revoked);
+    }
+
+    /// A claim is sent again after a while; the timer of its beat serves.
+    pub(super) fn claim_later(&mut self, now: Boottime, id: ClaimId, wait: Duration) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(now + wait));
+    }
+
+    /// Refuses whoever tried once, and leaves nothing behind.
+    pub(super) fn give_up(&mut self, now: Boottime, id: ClaimId, refusal: &Refusal) {
+        self.refuse_waiting(now, id, refusal);
+        self.end_untold(now, id);
     }
 
     /// A hint says that a waiter was granted. One that says what holds until others may be granted it; the
@@ -382,6 +429,11 @@ impl Keeper {
             hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
             kept_ms: kept.map(|it| millis(it.saturating_sub(entry.since))),
         }
+    }
+
+    /// Ends a hold that its client never heard of.
+    fn end_untold(&mut self, now: Boottime, id: ClaimId) {
+        self.end_released(now, id, ReleasedCause::Client);
     }
 }
 

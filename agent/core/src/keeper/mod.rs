@@ -27,7 +27,6 @@ mod command;
 mod ended;
 mod ends;
 mod event;
-mod failed_claims;
 mod history;
 mod hold;
 mod holds;

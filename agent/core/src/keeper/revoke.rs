@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::{Holder, Kind, LostReason, Revoked, Wait};
+use tenure_wire::{Holder, Kind, LostReason, Revoked};
 
 use super::Keeper;
 use super::calls::Call;
@@ -232,11 +232,6 @@ impl Keeper {
         let Some(hold) = self.holds.get(&id) else { return };
         let until = self.bar_of(now, hold.session(), &hold.claim.resource).map(|bar| bar.until);
         let Some(until) = until else { return self.claim(id) };
-        if hold.caller.wait == Wait::None
-            && let Some(barred) = self.barred(now, hold.session(), &hold.claim.resource)
-        {
-            return self.give_up(now, id, &barred);
-        }
         self.holds.change(id, super::hold::Stage::Queued);
         self.claim_later(now, id, until.since(now));
         self.answer_queued(now, id);

@@ -57,8 +57,6 @@ pub struct Settings {
     pub retry_min: Duration,
     /// Longest wait before a failed call is tried again.
     pub retry_max: Duration,
-    /// How long a claim that waits for no holder is tried again while the upstream is away.
-    pub retry_no_wait: Duration,
     /// How long an ended hold answers `hold_lost`, and its request id the same hold.
     pub remember: Duration,
     /// Most sessions in all.
@@ -148,7 +146,6 @@ impl Default for Settings {
             poll: None,
             retry_min: Duration::from_millis(50),
             retry_max: Duration::from_secs(2),
-            retry_no_wait: Duration::from_secs(2),
             remember: Duration::from_secs(60),
             sessions_max: 20_000,
             sessions_per_uid_max: None,

@@ -111,7 +111,7 @@ macro_rules! path {
     };
 }
 
-static KEYS: [settings::Key<Config>; 43] = [
+static KEYS: [settings::Key<Config>; 42] = [
     path!("socket", socket, value::socket)
         .about(
             "Where programs connect: a path, or a URI such as \"unix:///run/tenured/api.sock\". \
@@ -337,11 +337,6 @@ Lines that nobody takes in time are dropped and counted; the agent never waits f
     .about("For the headers of a request, so that slow senders hold nothing up. 100ms to 60s."),
     duration!("retry.first", settings.retry_min, Duration::from_millis(10), LONGEST),
     duration!("retry.longest", settings.retry_max, Duration::from_millis(10), LONGEST),
-    duration!("retry.no_wait", settings.retry_no_wait, Duration::ZERO, Duration::from_secs(60))
-        .about(
-            "How long an acquire that waits for no holder (tenure run -n, \"wait\": \"none\") is tried again while the \
-             upstream does not answer, as in an election of a cluster; at most 60s. With 0s it is tried once.",
-        ),
     duration!(
         "stop.deadline",
         limits.stop_deadline,

@@ -102,7 +102,7 @@ pub(crate) struct RunArgs {
     /// Wait at most this long. Default: for ever
     #[arg(long, short, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait for a holder
+    /// Try once
     #[arg(long, short, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Exit status when somebody else has it, or had it for all of --wait

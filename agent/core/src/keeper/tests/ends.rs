@@ -316,7 +316,6 @@ fn releases_that_the_upstream_does_not_hear_of_count_among_the_holds_of_their_us
         let fields = json!({"session": session, "kind": "leader", "name": format!("n{name}")});
         let request = Request::Acquire(serde_json::from_value(fields).unwrap());
         let ticket = bench.ask_within(quota, ALICE, request);
-        bench.pass(crate::keeper::Settings::default().retry_no_wait);
         bench.reply(ticket).unwrap()
     };
     bench.link = Link::RepliesLost;

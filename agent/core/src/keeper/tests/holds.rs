@@ -212,7 +212,6 @@ fn an_unknown_acquire_leaves_nothing_held_behind() {
     let session = bench.register(json!({"tether": "process"}));
     bench.link = Link::RepliesLost;
     let ticket = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
-    bench.pass(Settings::default().retry_no_wait);
     assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::UpstreamUnavailable);
     bench.link = Link::Up;
     bench.pass(Duration::from_secs(1));

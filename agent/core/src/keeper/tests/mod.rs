@@ -1,7 +1,6 @@
 //! The keeper against the engine, without network, sockets or clock.
 
 mod at_least;
-mod away;
 mod bench;
 mod crowd;
 mod denials;

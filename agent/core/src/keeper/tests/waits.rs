@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure_wire::{Code, Kind, LimitChanged, LostReason};
 
 use super::bench::{ALICE, Bench, Link, lost};
-use crate::keeper::{Reply, Request};
+use crate::keeper::{Refusal, Reply, Request};
 use crate::model::Resource;
 
 #[test]
@@ -158,6 +158,53 @@ fn a_wait_ends_at_its_timeout_and_leaves_nothing() {
     bench.release(session, None).unwrap();
     bench.release(holder, None).unwrap();
     bench.assert_nothing_left();
+}
+
+#[test]
+fn a_wait_in_which_the_upstream_never_answered_does_not_say_that_it_is_taken() {
+    for link in [Link::Down, Link::RepliesLost, Link::Hung] {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "process"}));
+        for kind in ["semaphore", "leader"] {
+            bench.set_link(link);
+            let fields = json!({"kind": kind, "name": "x", "wait": "block", "timeout_ms": 500});
+            let (first, second) =
+                (bench.acquire(session, fields.clone()), bench.acquire(session, fields));
+            bench.pass(Duration::from_millis(750));
+            for ticket in [first, second] {
+                let refusal = bench.reply(ticket).unwrap().unwrap_err();
+                assert_eq!(
+                    refusal.code(),
+                    Code::UpstreamUnavailable,
+                    "{link:?} {kind}: {refusal:?}"
+                );
+            }
+            bench.set_link(Link::Up);
+        }
+        bench.release(session, None).unwrap();
+        bench.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_wait_that_was_once_told_of_a_holder_ends_as_taken_though_the_upstream_is_away() {
+    let mut bench = Bench::new();
+    let holder = bench.register(json!({"tether": "process"}));
+    let session = bench.register(json!({"tether": "process"}));
+    for kind in ["semaphore", "leader"] {
+        let hold = bench.hold(holder, json!({"kind": kind, "name": "x"}));
+        let fields = json!({"kind": kind, "name": "x", "wait": "block", "timeout_ms": 500});
+        let before = bench.acquire(session, fields.clone());
+        bench.set_link(Link::Down);
+        bench.pass(Duration::from_millis(1));
+        let after = bench.acquire(session, fields);
+        bench.pass(Duration::from_millis(500));
+        let code = |reply: Option<Result<Reply, Refusal>>| reply.unwrap().unwrap_err().code();
+        assert_eq!(code(bench.reply(before)), Code::WaitTimeout);
+        assert_eq!(code(bench.reply(after)), Code::UpstreamUnavailable);
+        bench.set_link(Link::Up);
+        bench.release(holder, Some(hold)).unwrap();
+    }
 }
 
 #[test]
