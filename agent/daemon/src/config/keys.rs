@@ -150,7 +150,7 @@ A character such as @ : / ? # or % in a user or password is written %40 %3A %2F 
             "A file with the upstream's password, so that it need not be in the URL: one line, \
              not readable by other users. \"$CREDENTIALS_DIRECTORY/NAME\" is a credential of the \
              service manager. Default: the credential upstream-secret, if there is one. It is read at \
-             each sign-in, so a password that is rotated takes no restart. Not needed by embedded:.",
+             each sign-in, so a password that is rotated takes no restart; a credential is a copy, and takes one. Not needed by embedded:.",
         )
         .example("\"/etc/tenured/upstream-secret\""),
     path!("state_dir", state_dir, settings::value::path)

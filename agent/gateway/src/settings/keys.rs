@@ -188,7 +188,7 @@ static KEYS: [settings::Key<Settings>; 28] = [
             "A file with the store's password: one line, not readable by other users. \
              \"$CREDENTIALS_DIRECTORY/NAME\" is a credential of the service manager. Default: the \
              credential upstream-secret, if there is one. It is read at each sign-in, so a password that is rotated \
-             takes no restart.",
+             takes no restart; a credential is a copy, and takes one.",
         )
         .example("\"/etc/tenured-gateway/upstream-secret\""),
     optional_path_key!(Settings, "keys_file", keys_file, value::path)

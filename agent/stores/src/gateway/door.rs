@@ -258,8 +258,7 @@ pub(super) fn refused(peer: &Peer, answered: &Answered) -> ConnectError {
     let (peer, cause) = (peer.clone(), answered.words());
     let way_out = match answered.status {
         StatusCode::UNAUTHORIZED => {
-            let way_out = "; check the key in upstream_secret_file, which is read at each sign-in: no restart is \
-                           needed";
+            let way_out = "; check the key in upstream_secret_file, which is read at each sign-in";
             return ConnectError::NotLetIn { peer, cause, way_out };
         }
         StatusCode::NOT_FOUND => "; check host and port of upstream: this may be no gateway",

@@ -247,7 +247,7 @@ impl Address {
             let way_out = match self.access.password.as_ref().is_some_and(SecretSource::is_file) {
                 true => {
                     "; check the user in upstream, the password in upstream_secret_file, which is read at each \
-                     sign-in (no restart is needed), and pg_hba.conf"
+                     sign-in, and pg_hba.conf"
                 }
                 false => {
                     "; check user and password in upstream, or name a file in upstream_secret_file, which is read \

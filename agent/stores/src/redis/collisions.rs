@@ -64,8 +64,8 @@ impl Collisions {
         call: &Invocation,
     ) -> Option<Arc<str>> {
         let place = (call.script.name(), call.keys.first()?.clone());
-        // Calls that meet the same key together wait here for the first of them to have looked.
-        let mut kept = self.0.lock().await;
+        // One looks at a time. Who comes meanwhile does not wait: its caller's time runs.
+        let mut kept = self.0.try_lock().ok()?;
         let now = clock::now();
         kept.retain(|_, explanation| now.since(explanation.at) < KEPT_FOR);
         if let Some(explanation) = kept.get(&place) {

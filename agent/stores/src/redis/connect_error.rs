@@ -112,7 +112,7 @@ fn way_out(peer: &Peer, login: &Login, kind: ErrorKind, cause: &str) -> &'static
         match (is_sentinel, has_file) {
             (true, true) => {
                 "; check sentinel_user in upstream, and the password in redis.sentinel_secret_file, which is read \
-                 at each sign-in: no restart is needed"
+                 at each sign-in"
             }
             (true, false) => {
                 "; check sentinel_user and sentinel_password of upstream, or name a file in \
@@ -120,7 +120,7 @@ fn way_out(peer: &Peer, login: &Login, kind: ErrorKind, cause: &str) -> &'static
             }
             (false, true) => {
                 "; check the user in upstream, and the password in upstream_secret_file, which is read at each \
-                 sign-in: no restart is needed"
+                 sign-in"
             }
             (false, false) => {
                 "; check the user and the password of upstream, or name a file in upstream_secret_file, which is \

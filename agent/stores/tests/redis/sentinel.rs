@@ -77,7 +77,7 @@ async fn a_rotated_password_of_the_sentinels_is_read_at_the_next_question() {
     at(&link, master.port()).await;
     let generation = up(&link).await.generation;
     sentinel.try_command::<()>(&["ACL", "SETUSER", "default", "resetpass", ">later"]).unwrap();
-    let way_out = "the password in redis.sentinel_secret_file, which is read at each sign-in: no restart is needed";
+    let way_out = "the password in redis.sentinel_secret_file, which is read at each sign-in";
     refused(asking, way_out).await;
     write_secret(&file, "later");
     master.say(&["CLIENT", "KILL", "TYPE", "normal"]);

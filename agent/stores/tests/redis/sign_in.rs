@@ -40,8 +40,7 @@ async fn a_rotated_password_is_read_at_the_next_sign_in() {
     server.say(&[&ROOT[..], &["CONFIG", "SET", "requirepass", "later"]].concat());
     let root = ["-a", "later", "--no-auth-warning"];
     server.say(&[&root[..], &["CLIENT", "KILL", "USER", "default"]].concat());
-    let way_out =
-        "the password in upstream_secret_file, which is read at each sign-in: no restart is needed";
+    let way_out = "the password in upstream_secret_file, which is read at each sign-in";
     for link in &links {
         let said = says(link, way_out).await;
         assert!(said.contains("WRONGPASS") && !said.contains("hunter2"), "{said}");

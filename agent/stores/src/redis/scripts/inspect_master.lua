@@ -32,6 +32,8 @@ for _, session in ipairs(looked_at) do
   -- One that died here may have come back in another project. A key that is no hash is of another program.
   if f[1] == project then
     present[#present + 1] = { f[3] or '', session, f[2] or session }
+  elseif f.err and not string.find(f.err, 'WRONGTYPE', 1, true) then
+    error(f, 0)
   elseif not f.err then
     reap(set, session, channel)
     members = members - 1

@@ -54,6 +54,9 @@ local function master_entry(master, sessions)
     return entry(master.claim, master.record)
   end
   local f = redis.pcall('HMGET', sessions .. master.session, 'machine_id', 'agent_identity')
+  if f.err and not string.find(f.err, 'WRONGTYPE', 1, true) then
+    error(f, 0)
+  end
   return { master.session, false, f[1] or false, f[2] or false, 0, 0 }
 end
 
