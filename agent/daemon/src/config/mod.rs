@@ -64,7 +64,7 @@ pub struct Config {
     pub settings: Settings,
     /// Limits of the API.
     pub limits: Limits,
-    /// The keys of the limits that somebody set.
+    /// The keys of the limits that the configuration sets.
     pub limits_set: Vec<&'static str>,
     /// The `[[allow]]` rules.
     pub policy: Policy,

@@ -88,8 +88,7 @@ struct Reduction {
 }
 
 impl Reductions {
-    /// Tells the log. A limit that somebody set and that is not kept deserves a look; defaults that do not fit are
-    /// a fact of this machine.
+    /// Tells the log: a warning for each configured limit that is lowered, one line of level INFO for all lowered defaults.
     pub fn log(&self, is_set: impl Fn(&str) -> bool) {
         let (warnings, defaults) = self.lines(is_set);
         warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -98,7 +97,7 @@ impl Reductions {
         }
     }
 
-    /// A line for each limit that somebody set, and one for all defaults.
+    /// A line for each configured limit, and one for all defaults.
     fn lines(&self, is_set: impl Fn(&str) -> bool) -> (Vec<String>, Option<String>) {
         let (set, defaults): (Vec<_>, Vec<_>) = self.0.iter().partition(|limit| is_set(limit.key));
         let warning = |Reduction { key, wanted, possible, cause }: &Reduction| {
@@ -237,7 +236,7 @@ mod tests {
         assert!(connections > 400 && sessions > 300 && holds > 3000, "{sessions} {holds}");
     }
 
-    /// The lines about limits that were lowered, with these limits set by somebody.
+    /// The lines about lowered limits, where these keys are configured.
     fn lines(means: Means, set: &[&str]) -> (Vec<String>, Option<String>) {
         let fitted = means.fit(&Limits::default(), &Settings::default());
         fitted.reductions.lines(|key| set.contains(&key))

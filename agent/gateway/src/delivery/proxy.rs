@@ -53,7 +53,7 @@ impl Standing {
         *breaks = (breaks.0.saturating_add(1), cause);
     }
 
-    /// The breaks that nobody has taken yet, and the cause of the last.
+    /// The breaks since the last call, and the cause of the last break.
     fn take_breaks(&self) -> (usize, String) {
         let mut breaks = self.breaks.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *breaks)

@@ -86,7 +86,7 @@ struct Probe {
 struct Trouble {
     failures: u32,
     retry_at: Boottime,
-    /// It answered nothing for [`PUSH_WITHIN`], and nobody has asked for that yet.
+    /// The proxy answered nothing for [`PUSH_WITHIN`]; [`Queue::has_fallen_silent`] resets this.
     fell_silent: bool,
 }
 

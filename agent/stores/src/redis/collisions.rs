@@ -22,7 +22,7 @@ use super::layout::Layout;
 /// The beginning of an error that names a key of another program, and that has the way out.
 pub const FOREIGN_KEY: &str = "Redis refused: the key ";
 
-/// How long the words for a call are kept: whoever waits for the resource repeats it.
+/// How long the words for a call are kept: a waiter repeats its call.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Most calls whose words are kept. Others have the words of the server until there is room.
 const KEPT_MAX: usize = 256;

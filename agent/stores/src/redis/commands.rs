@@ -14,7 +14,7 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// When it was not run, or nothing is known of it; [`Line::failed`] says which.
+    /// When the script was not run, or its outcome is unknown; [`Line::failed`] tells these apart.
     pub(super) async fn run(&mut self, invocation: &Invocation) -> Result<Value, RedisError> {
         const UNKNOWN_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
         let call = invocation.command();

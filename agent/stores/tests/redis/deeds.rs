@@ -53,7 +53,7 @@ impl Doer {
         result.unwrap_or_else(|failure| panic!("{what}: {failure:?}"))
     }
 
-    /// The same, whatever comes of it.
+    /// Asks; the answer or the failure.
     pub(crate) async fn try_ask(&mut self, request: Request) -> Result<Answer, Failure> {
         self.calls += 1;
         let number = CallId(self.calls);

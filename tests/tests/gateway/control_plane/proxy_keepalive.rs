@@ -1,4 +1,4 @@
-//! The connections to proxies: kept while nothing changes, given up when nobody is there, and said to break.
+//! The connections to proxies: kept while no route changes, given up when the host is gone, and logged when they break often.
 
 use std::collections::BTreeMap;
 use std::env;
