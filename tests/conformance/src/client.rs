@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use tenure_core::keeper::BEATS_PER_CALL_MAX;
-use tenure_core::model::{Answer, CallId, Failure, Request};
+use tenure_core::model::{Answer, BeatAnswer, CallId, Failure, Request};
 use tenure_host::clock;
 use tenure_stores::redis::Redis;
 use tenure_stores::redis::layout::Layout;
@@ -100,6 +100,9 @@ impl<I: Installation> Subject for Client<I> {
         loop {
             *calls += 1;
             match runtime.block_on(answer(&mut **upstream, CallId(*calls), request)) {
+                Ok(answer) if has_failed_beats(&answer) && clock::now() < give_up => {
+                    drop(runtime.block_on(report(&mut **upstream, REPEAT_AFTER)));
+                }
                 Ok(answer) => return Ok(answer),
                 Err(failure) if clock::now() > give_up => return Err(failure.cause().to_owned()),
                 Err(_) => drop(runtime.block_on(report(&mut **upstream, REPEAT_AFTER))),
@@ -124,6 +127,13 @@ impl<I: Installation> Subject for Client<I> {
         // The client does it by the machine's clock.
         if self.installation.keeps_time() { &[true] } else { &[false] }
     }
+}
+
+/// True if a beat found a row that another transaction had locked, as the client's own upkeep may have. Agents repeat
+/// such beats, too.
+fn has_failed_beats(answer: &Answer) -> bool {
+    let Answer::Renew(answers) = answer else { return false };
+    answers.iter().any(|it| matches!(it, BeatAnswer::Failed(_)))
 }
 
 /// The answer to one call. Reports of anything else are dropped.
