@@ -1,4 +1,4 @@
-//! Exit statuses of the command. Numbers of BSD `sysexits.h` where one fits.
+//! The end of this command: exit statuses, with numbers of BSD `sysexits.h` where one fits, and deaths.
 
 /// The request was refused.
 pub(crate) const REFUSED: u8 = 1;
@@ -20,6 +20,22 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// The status of something that a signal ended, as shells say it.
 pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// The way in which this command ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It exits with this status.
+    Exit(u8),
+    /// It dies by this signal, as the guarded command did: a shell that saw only a status would go on with the
+    /// next command of a loop after Ctrl-C.
+    Signal(i32),
+}
+
+impl From<u8> for End {
+    fn from(status: u8) -> End {
+        End::Exit(status)
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use clap::error::ErrorKind;
 use tenure::client::Client;
 
 use self::args::{Cli, Command};
+use self::exit::End;
 use self::failure::Failure;
 
 /// How long an agent that hangs may keep somebody: a person looks at the terminal, or a script was told
@@ -30,19 +31,26 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let words = command_line();
-    let code = match Cli::try_parse() {
+    let end = match Cli::try_parse() {
         Ok(cli) => start(cli),
-        Err(error) => help(&error, &words),
+        Err(error) => help(&error, &words).map(End::Exit),
     };
-    ExitCode::from(code.unwrap_or_else(|failure| {
+    let end = end.unwrap_or_else(|failure| {
         let as_json = words.iter().any(|word| word == "--json");
         if !failure.line.is_empty() && as_json {
             output::say_json(&failure.to_json());
         } else if !failure.line.is_empty() {
             output::say(&failure.line);
         }
-        failure.code
-    }))
+        End::Exit(failure.code)
+    });
+    ExitCode::from(match end {
+        End::Exit(status) => status,
+        End::Signal(signal) => {
+            run::kernel::die_by(signal);
+            exit::by_signal(signal)
+        }
+    })
 }
 
 /// The words that are this command's own: those of a guarded command follow two dashes.
@@ -51,12 +59,14 @@ fn command_line() -> Vec<String> {
     words.take_while(|word| word != "--").collect()
 }
 
-fn start(cli: Cli) -> Result<u8, Failure> {
+fn start(cli: Cli) -> Result<End, Failure> {
     cli.check().map_err(|invalid| Failure::new(exit::USAGE, invalid.to_string()))?;
     match &cli.command {
-        Command::Completions { shell } => return manual::completions(*shell).map(|()| 0),
-        Command::Man { dir } => return manual::man(dir.as_deref()).map(|()| 0),
-        Command::Held(args) => return inside::held(args),
+        Command::Completions { shell } => {
+            return manual::completions(*shell).map(|()| End::Exit(0));
+        }
+        Command::Man { dir } => return manual::man(dir.as_deref()).map(|()| End::Exit(0)),
+        Command::Held(args) => return inside::held(args).map(End::Exit),
         _ => {}
     }
     // One thread: a command that guards another one starts fast, and may fork.
@@ -67,13 +77,13 @@ fn start(cli: Cli) -> Result<u8, Failure> {
     runtime.block_on(dispatch(&cli))
 }
 
-async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
+async fn dispatch(cli: &Cli) -> Result<End, Failure> {
     let client = Client::connect(cli.socket.as_deref().map(Path::new))
         .map_err(|error| Failure::of_call("--socket", &error))?;
     let done = match &cli.command {
         Command::Run(args) | Command::Lock(args) => return run::run(args, client).await,
-        Command::Standing(args) => return show::standing(args, &client).await,
-        Command::Doctor(args) => return show::doctor(args, &client).await,
+        Command::Standing(args) => return show::standing(args, &client).await.map(End::Exit),
+        Command::Doctor(args) => return show::doctor(args, &client).await.map(End::Exit),
         Command::Log(args) => show::log(args, &client).await,
         Command::Status(args) => show::status(args, &client).await,
         Command::Beat => inside::beat(&client).await,
@@ -89,7 +99,7 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Limit(args) => show::limit(args, &client).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Held(_) => Ok(()),
     };
-    done.map(|()| 0)
+    done.map(|()| End::Exit(0))
 }
 
 /// Prints the help that was asked for, or fails with what is wrong with the command line. The status of

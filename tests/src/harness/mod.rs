@@ -46,6 +46,7 @@ mod small_disk;
 mod store_way;
 mod stranger;
 mod tenure_run;
+mod typist;
 mod users;
 
 pub use agent::{Agent, Mark, Setup};
@@ -92,4 +93,5 @@ pub use store_way::{Outcome, Way, Wish};
 pub use stranger::Stranger;
 pub use tenure_harness::*;
 pub use tenure_run::{TenureRun, read_pid, read_when_there, run_to_end};
+pub use typist::{END, INTERRUPT, QUIT, SUSPEND, Shell, Typist};
 pub use users::other_users;

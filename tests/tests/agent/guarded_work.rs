@@ -1,16 +1,18 @@
 //! Guarded work that goes on although its wrapper does not: killed, stopped, or cut off.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tenure::wire::Code;
 use tenure_tests::harness::{
-    Agent, Client, PageFile, Program, TenureRun, boottime_ns, eventually, until,
+    Agent, Client, PageFile, Program, TenureRun, boottime_ns, eventually, other_users, read_pid,
+    until,
 };
 use uuid::Uuid;
 
@@ -118,4 +120,73 @@ fn guarded_work_whose_wrapper_was_killed_keeps_its_hold_over_a_restart_while_it_
     let mut http = agent.http();
     http.acquire(rival, "leader", "role", &json!({"wait": "block"}));
     assert!(boottime_ns() >= kept, "the command may work until then");
+}
+
+#[test]
+fn what_another_user_owns_is_named_and_left_alone_when_its_hold_is_over() {
+    if other_users().is_none() {
+        return;
+    }
+    let agent = Agent::start();
+    let path = agent.dir().join("pid");
+    fs::write(&path, "").expect("it is ours");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
+    fs::set_permissions(agent.dir(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let script = format!("trap '' TERM; echo $$ >{}; while :; do sleep 0.05; done", path.display());
+    let args = ["--leader", "role", "--ttl", "2s", "--kill-after", "100ms"];
+    let guarded = ["setpriv", "--reuid", "65534", "--clear-groups", "sh", "-c", &script];
+    let run = TenureRun::new(&agent.socket(), &args, &guarded).into_command();
+    // Root that may not signal other users, as a user whose command went through sudo.
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-kill"]).arg(run.get_program()).args(run.get_args());
+    command.env("TENURE_SOCKET", agent.socket());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = Program::start(&mut command);
+    let child = read_pid(&path);
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    let status = run.wait_code();
+    let mut err = String::new();
+    let stderr = run.pipes().stderr.as_mut().expect("standard error is piped");
+    // The command has the other end of this pipe, too.
+    kill(child, Signal::SIGKILL).expect("the command goes on");
+    stderr.read_to_string(&mut err).expect("it is UTF-8");
+    assert_eq!(status, 74, "{err}");
+    assert!(
+        err.contains(&format!("process {child} of the command belongs to another user")),
+        "{err}"
+    );
+    assert_eq!(err.matches("belongs to another user").count(), 1, "{err}");
+}
+
+#[test]
+fn what_a_command_leaves_behind_with_its_hold_is_named() {
+    let agent = Agent::start();
+    let path = agent.dir().join("pid");
+    let script = format!(
+        "sleep 1000 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $! >{}",
+        path.display()
+    );
+    let run = |args: &[&str]| {
+        let args = [&["--leader", "role"], args].concat();
+        let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]);
+        run.command().stdout(Stdio::null());
+        let mut run = run.start();
+        let left = read_pid(&path);
+        assert_eq!(run.wait_code(), 0);
+        assert_eq!(agent.counts().1, u64::from(!args.contains(&"child")));
+        kill(left, Signal::SIGKILL).expect("it runs");
+        fs::remove_file(&path).expect("it is ours");
+        let mut err = String::new();
+        let stderr = run.pipes().stderr.as_mut().expect("standard error is piped");
+        stderr.read_to_string(&mut err).expect("it is UTF-8");
+        until("nothing to be left", || agent.counts() == (0, 0, 0));
+        (left, err)
+    };
+    let (left, err) = run(&[]);
+    let said = format!(
+        "tenure: leader/role: the command has ended, but what it left behind keeps the hold: sleep ({left}); "
+    );
+    assert!(err.starts_with(&said), "{err}");
+    assert_eq!(run(&["--quiet"]).1, "");
+    assert_eq!(run(&["--tether", "child"]).1, "");
 }

@@ -1,5 +1,6 @@
 //! The past of a resource, as people are told of it on any host.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -29,7 +30,8 @@ fn run(agent: &Agent, script: &str) -> (i32, u32) {
     let mut run = TenureRun::new(&agent.socket(), &["--leader", "nightly"], &["sh", "-c", script]);
     let mut program = run.command().spawn().expect("the command starts");
     let pid = program.id();
-    let code = program.wait().expect("it ends").code().expect("it has an exit status");
+    let status = program.wait().expect("it ends");
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).expect("it has ended");
     (code, pid)
 }
 

@@ -35,7 +35,7 @@ Examples:
   tenure run --lease web-7 --address 10.0.0.7:8982 -- ./server
 
 The command gets:
-  TENURE_HOLD    the hold's id
+  TENURE_HOLD    the hold's id; TENURE_HOLDS those of the commands around it, too
   TENURE_TOKEN   the fencing token: send it with every write, so that a store can refuse
                  a holder that has been overtaken
   TENURE_PAGE    the page on which the hold's valid-until can be read without a call, and
@@ -57,11 +57,13 @@ Life and death:
   the agent stops as well, the command goes on without it. With --tether child a killed wrapper
   takes the command with it.
   Signals that this wrapper gets are passed on to the command's process group; while it still
-  waits they end the wait. On a terminal the command is in the foreground, and Ctrl-Z stops
-  both; in a pipeline it does not read from the terminal.
+  waits they end the wait. On a terminal the command is in the wrapper's process group: keys,
+  fg, bg and questions at /dev/tty work as without a wrapper. Without a terminal it has a group
+  of its own. docs/wrapper.md has a row for each signal.
 
 Exit status:
-  the command's own; 128+n when signal n ended it
+  the command's own. When signal n ended the command the wrapper dies by it, too: 128+n to a
+  shell, and Ctrl-C ends the loop around it
   1    the agent refuses: too many holds or sessions, for example
   64   the command line is wrong
   69   the agent or its upstream cannot be reached, or did not answer during the wait; an agent

@@ -1,4 +1,4 @@
-//! The guarded command: its process group, and what it leaves behind.
+//! The guarded command: its start, its end, and what it leaves behind.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,16 +7,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
 use super::kernel::{self, Change, Start};
-use super::terminal::Terminal;
-use crate::exit;
+use crate::exit::{self, End};
 
 /// The variables that tell a command of its hold.
-pub(super) type Environment = [(&'static str, OsString); 6];
+pub(super) type Environment = [(&'static str, OsString); 7];
 
 /// The start of a guarded command.
 pub(super) struct Recipe<'a> {
@@ -25,14 +24,17 @@ pub(super) struct Recipe<'a> {
     /// The tether, when everything that the command leaves behind is to hold on to it; else the
     /// command dies with this process.
     pub(super) tether: Option<BorrowedFd<'a>>,
-    pub(super) terminal: Option<&'a Terminal>,
+    /// In a process group of its own, which can be signalled in one call and does not end this process with `kill 0`; not
+    /// on a terminal, where the wrapper and the command are one job.
+    pub(super) in_own_group: bool,
     pub(super) mask: SigSet,
 }
 
 /// A running command.
 pub(super) struct Guarded {
     child: Child,
-    group: Pid,
+    pid: Pid,
+    in_own_group: bool,
     witness: pipe::Receiver,
 }
 
@@ -52,7 +54,7 @@ impl Guarded {
         inherited.extend(recipe.tether);
         let start = Start {
             inherited,
-            terminal: recipe.terminal.map(Terminal::as_fd),
+            in_own_group: recipe.in_own_group,
             dies_with_parent: recipe.tether.is_none(),
             mask: recipe.mask,
         };
@@ -61,20 +63,18 @@ impl Guarded {
         kernel::prepare(&mut command, &start);
         let child = command.spawn()?;
         #[expect(clippy::cast_possible_wrap, reason = "the kernel's process ids are positive i32")]
-        let group = Pid::from_raw(child.id() as i32);
-        Ok(Guarded { child, group, witness })
+        let pid = Pid::from_raw(child.id() as i32);
+        Ok(Guarded { child, pid, in_own_group: recipe.in_own_group, witness })
     }
 
-    /// Its process group, which has the id of its first process.
-    pub(super) fn group(&self) -> Pid {
-        self.group
+    /// Its first process.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
     }
 
-    /// Sends a signal to the process group.
-    pub(super) fn signal(&self, signal: Signal) {
-        // That nobody is left in the group is no failure; the first process is not reaped yet, so
-        // it cannot be somebody else's.
-        let _nobody = killpg(self.group, signal);
+    /// The process group that it was started in, if that is its own: it has the id of its first process.
+    pub(super) fn own_group(&self) -> Option<Pid> {
+        self.in_own_group.then_some(self.pid)
     }
 
     /// The change of state since the last look. Its process id is kept until [`Guarded::reap`], so
@@ -84,7 +84,7 @@ impl Guarded {
     ///
     /// When somebody else has reaped it.
     pub(super) fn look(&self) -> io::Result<Change> {
-        kernel::look(self.group)
+        kernel::look(self.pid)
     }
 
     /// Returns when the command and every process that it left behind have ended, as far as they
@@ -122,11 +122,11 @@ impl Guarded {
     }
 }
 
-/// A command's status as this process's own.
-pub(super) fn exit_code(status: ExitStatus) -> u8 {
+/// The end of this process that tells of the command's.
+pub(super) fn end(status: ExitStatus) -> End {
     match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-        (None, Some(signal)) => exit::by_signal(signal),
-        (None, None) => exit::REFUSED,
+        (Some(code), _) => End::Exit(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => End::Signal(signal),
+        (None, None) => End::Exit(exit::REFUSED),
     }
 }

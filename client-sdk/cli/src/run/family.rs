@@ -5,10 +5,13 @@ use std::fs;
 
 use nix::unistd::{Pid, getpid};
 
+use crate::show::shown;
+
 /// A process that descends from this one and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) pid: Pid,
+    pub(super) parent: Pid,
     pub(super) group: Pid,
 }
 
@@ -43,11 +46,17 @@ pub(super) fn living(except: Option<Pid>) -> Option<Vec<Member>> {
             }
             parents.push(child.pid);
             if !child.ended {
-                members.push(Member { pid: child.pid, group: child.group });
+                members.push(Member { pid: child.pid, parent, group: child.group });
             }
         }
     }
     Some(members)
+}
+
+/// The name of a process's program, as the kernel keeps it.
+pub(super) fn name(pid: Pid) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    shown(String::from_utf8_lossy(&name).trim_end())
 }
 
 /// A line of `/proc/PID/stat`.

@@ -10,42 +10,36 @@ use std::process::Command;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
-use nix::unistd::{Pid, getpid, tcsetpgrp};
+use nix::unistd::{Pid, getpid};
 
 /// How the command starts.
 pub(super) struct Start<'a> {
     /// Descriptors that it inherits besides the standard three.
     pub(super) inherited: Vec<BorrowedFd<'a>>,
-    /// The terminal whose foreground it gets.
-    pub(super) terminal: Option<BorrowedFd<'a>>,
+    /// In a process group of its own, and not in this process's.
+    pub(super) in_own_group: bool,
     /// The kernel kills it when this process ends (Linux only).
     pub(super) dies_with_parent: bool,
     /// The signal mask that whoever started this process had given it.
     pub(super) mask: SigSet,
 }
 
-/// Makes `command` start like this, in a process group of its own.
+/// Makes `command` start like this.
 ///
 /// `start` must be kept until the command was spawned: the numbers of its descriptors are used.
 pub(super) fn prepare(command: &mut Command, start: &Start<'_>) {
     let inherited: Vec<RawFd> = start.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-    let terminal = start.terminal.map(|terminal| terminal.as_raw_fd());
     let dies_with_parent = start.dies_with_parent;
     let mask = start.mask;
     let parent = getpid();
-    command.process_group(0);
+    if start.in_own_group {
+        command.process_group(0);
+    }
     let between = move || {
         for fd in &inherited {
             // SAFETY: `start` outlives the spawn, so the descriptor is open in the forked child.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        }
-        if let Some(terminal) = terminal {
-            // SAFETY: as above.
-            let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
-            // SIGTTOU is still blocked here, else this would stop the child. That it fails means
-            // that the terminal went away: no reason not to run.
-            let _gone = tcsetpgrp(terminal, getpid());
         }
         if dies_with_parent {
             die_with(parent)?;
@@ -79,16 +73,46 @@ pub(super) fn is_ignored(signal: Signal) -> bool {
     action(signal, None).is_ok_and(|old| old.sa_sigaction == libc::SIG_IGN)
 }
 
-/// Stops this process group as Ctrl-Z does, and returns when it goes on. The kernel does not stop a
-/// group that nobody could continue.
-pub(super) fn stop_own_group() {
+/// Stops this process by a signal of job control, as the terminal would, and returns when it goes on. The kernel does
+/// not stop a process whom no shell could continue.
+pub(super) fn stop_by(signal: Signal) {
+    let mut only = SigSet::empty();
+    only.add(signal);
     // SAFETY: all zeros is the default action, no flags, an empty mask.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
-    if let Ok(old) = action(Signal::SIGTSTP, Some(&default)) {
-        // The only failure would be that the signal does not exist.
-        let _sent = kill(Pid::from_raw(0), Signal::SIGTSTP);
-        let _restored = action(Signal::SIGTSTP, Some(&old));
+    if let Ok(old) = action(signal, Some(&default)) {
+        // Each could fail only if there were no such signal. One that the terminal sent while it was blocked counts for
+        // this: two of them would stop this process twice.
+        let before = only.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let _sent = kill(getpid(), signal);
+        let _stopped = only.thread_unblock();
+        let _restored = before.and_then(|before| before.thread_set_mask());
+        let _restored = action(signal, Some(&old));
     }
+}
+
+/// Ends this process by a signal, and leaves no core: the command that died by it may have left one. Returns if the
+/// signal does not end a process.
+pub(crate) fn die_by(signal: libc::c_int) {
+    #[cfg(target_os = "linux")]
+    let _no_core = nix::sys::prctl::set_dumpable(false);
+    #[cfg(not(target_os = "linux"))]
+    let _no_core = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    // SAFETY: the default action has no handler; the set is plain data that sigemptyset fills in; the calls have no
+    // other memory. They fail for a number that is no signal, and for SIGKILL, which needs none of them but the last.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        let mut only: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut only);
+        libc::sigaddset(&raw mut only, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+}
+
+/// True if the terminal tells this process, as the first of its session, of its hang-up, and not its group.
+pub(super) fn leads_session() -> bool {
+    nix::unistd::getsid(None) == Ok(getpid())
 }
 
 /// Sets the action of a signal if there is a new one, and returns the old one.

@@ -6,6 +6,8 @@ mod child;
 mod decide;
 mod family;
 pub(crate) mod kernel;
+mod nesting;
+mod request;
 mod signals;
 mod terminal;
 mod tether;
@@ -14,49 +16,46 @@ mod waiting;
 mod watch;
 
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
-use tenure::wire::rules::{NAME_MAX, is_hidden, visible};
-use tenure::wire::{
-    self, Acquire, Acquired, Attributes, Code, DEFAULT_PROJECT, HoldView, Kind, LimitChanged,
-    Register, Registered, Release, Wait,
-};
+use tenure::wire::{Acquired, Code, DEFAULT_PROJECT, Kind, LimitChanged, Registered, Release};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::acquire::{Campaign, Granted};
 use self::child::{Environment, Guarded, Recipe};
-use self::decide::{Reaction, max_hold_to_ask};
-use self::signals::{Signals, ends_wait};
+use self::decide::Reaction;
+use self::nesting::{holds_within, refuse_to_wait_for_itself};
+use self::request::{acquire, register};
+use self::signals::{Arrival, Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
 use self::waiting::{Place, Waiting};
 use self::watch::{Ending, Orders, Watch};
-use crate::args::duration::millis;
 use crate::args::{OnLost, RunArgs, Tether};
-use crate::exit;
+use crate::exit::{self, End};
 use crate::failure::{Failure, Who};
+use crate::output::say;
 
 /// How long giving back may take. The end of this process gives back as well, so that an agent that
 /// does not answer costs no more than this.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 
-/// How long to look whether this command would wait for itself.
-const ADVICE_MAX: Duration = Duration::from_secs(1);
+/// Most processes that a line names.
+const LEFT_NAMED: usize = 8;
 
-/// Runs the command under its hold; returns its exit status.
+/// Runs the command under its hold; returns how it ended.
 ///
 /// # Errors
 ///
 /// Why the command did not run, or was stopped.
-pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
+pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> {
     let (kind, name) = args.resource.resource();
     let what = resource_name(args, kind, name.as_deref());
     let system = |error: io::Error| Failure::new(exit::REFUSED, format!("{what}: {error}"));
@@ -89,7 +88,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         }
         Err(signal) => {
             campaign.abandon(None).await;
-            return Ok(exit::by_signal(signal as i32));
+            return Ok(End::Signal(signal as i32));
         }
     };
 
@@ -117,15 +116,12 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         command: &args.command,
         environment: environment.clone(),
         tether: (args.tether == Tether::Tree).then(|| std::os::fd::AsFd::as_fd(&tether.stream)),
-        terminal: terminal.as_ref(),
+        in_own_group: terminal.is_none(),
         mask,
     });
     let guarded = match spawned {
         Ok(guarded) => guarded,
         Err(error) => {
-            if let Some(terminal) = &terminal {
-                terminal.reclaim();
-            }
             campaign.abandon(None).await;
             return Err(not_started(&args.command, &error));
         }
@@ -141,20 +137,30 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         progress: args.progress,
         start_program: &start_program,
     };
-    let ending = Watch::new(orders, guarded, terminal, client.clone(), tether, &acquired, validity)
-        .run(&mut signals)
-        .await
-        .map_err(system)?;
+    let mut watch =
+        Watch::new(orders, guarded, terminal, client.clone(), tether, &acquired, validity);
+    // The command was not there, and heard none of them.
+    while let Some(arrival) = signals.waiting().await {
+        watch.take_signal(Arrival { by_process: true, ..arrival });
+    }
+    let ending = watch.run(&mut signals).await.map_err(system)?;
+    if !args.quiet {
+        say_what_is_left(&what, args.tether, &ending);
+    }
     give_back(&client, session, args.tether, &ending).await;
     // Not before: a stream that closes says that the command has ended, too.
     drop(ending.stream);
-    Ok(if ending.stopped { exit::LOST } else { child::exit_code(ending.status) })
+    Ok(match ending.status {
+        Some(status) if !ending.stopped => child::end(status),
+        _ => End::Exit(exit::LOST),
+    })
 }
 
 /// What the command is told of its hold.
 fn environment(client: &Client, registered: &Registered, acquired: &Acquired) -> Environment {
     [
         ("TENURE_HOLD", acquired.hold.to_string().into()),
+        ("TENURE_HOLDS", holds_within(acquired.hold).into()),
         ("TENURE_TOKEN", acquired.token.to_string().into()),
         ("TENURE_SESSION", registered.session.to_string().into()),
         ("TENURE_PAGE", registered.page.clone().into()),
@@ -220,39 +226,31 @@ fn check_max_hold(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A command under a hold that is to wait for the same hold would wait for its own end.
-async fn refuse_to_wait_for_itself(
-    args: &RunArgs,
-    kind: Kind,
-    name: Option<&str>,
-    what: &str,
-    client: &Client,
-) -> Result<(), Failure> {
-    let hold = std::env::var("TENURE_HOLD").ok().and_then(|hold| hold.parse::<Uuid>().ok());
-    let Some(hold) = hold.filter(|_| kind != Kind::Semaphore && !args.no_wait) else {
-        return Ok(());
-    };
-    // Only a piece of advice: an agent that does not answer is met again below.
-    let Ok(Ok(status)) = timeout(ADVICE_MAX, client.status()).await else { return Ok(()) };
-    let tenant = args.tenant.as_deref().unwrap_or("default");
-    let name = name.or(args.project.as_deref()).unwrap_or("default");
-    let is_same = |view: &HoldView| view.hold == hold && view.kind == kind && view.name == name;
-    let mut same_tenant = status.sessions.iter().filter(|session| session.tenant == tenant);
-    if same_tenant.any(|session| session.holds.iter().any(is_same)) {
-        let line = format!(
-            "{what}: held by the `tenure run` around this command, as TENURE_HOLD says: it would wait \
-             for itself; leave one of the two out, or unset TENURE_HOLD"
-        );
-        return Err(Failure::new(exit::NOT_ACQUIRED, line));
+/// A command that has ended and still has its lock is a riddle to all who wait for it.
+fn say_what_is_left(what: &str, tether: Tether, ending: &Ending) {
+    if tether == Tether::Child || ending.stopped || ending.left.is_empty() {
+        return;
     }
-    Ok(())
+    let named: Vec<&str> = ending.left.iter().take(LEFT_NAMED).map(String::as_str).collect();
+    let more = match ending.left.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    say(&format!(
+        "{what}: the command has ended, but what it left behind keeps the hold: {}{more}; end it, or use \
+         --tether child",
+        named.join(", ")
+    ));
 }
 
 /// Ends the session, unless what the command left behind is to keep its hold.
 async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Ending) {
     if tether == Tether::Child || ending.left_nothing {
         // A refusal means that there is nothing left to give back.
-        let exit_status = Some(i32::from(child::exit_code(ending.status)));
+        let exit_status = ending.status.map(|status| match child::end(status) {
+            End::Exit(status) => i32::from(status),
+            End::Signal(signal) => i32::from(exit::by_signal(signal)),
+        });
         let release = Release { session, hold: None, exit_status, stopped: ending.why };
         let _answer = timeout(RELEASE_MAX, async {
             // An agent of an earlier version refuses what it does not know.
@@ -265,11 +263,12 @@ async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Endi
     }
 }
 
-/// A terminal with `tostop`, and giving away its foreground, would stop this process; the end of a
-/// command is heard by SIGCHLD, which whoever started this process may have blocked. Returns the mask
-/// to start programs with.
+/// A terminal stops a whole job when a part of it reads or writes from the background: this process stops when the
+/// command has. The end of a command is heard by SIGCHLD, which may be blocked by the program that started this one.
+/// Returns the mask to start programs with.
 fn set_signal_mask() -> io::Result<SigSet> {
     let mut blocked = SigSet::empty();
+    blocked.add(Signal::SIGTTIN);
     blocked.add(Signal::SIGTTOU);
     let inherited = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let mut heard = SigSet::empty();
@@ -280,9 +279,9 @@ fn set_signal_mask() -> io::Result<SigSet> {
 
 async fn wait_ending_signal(signals: &mut Signals) -> Signal {
     loop {
-        match signals.next().await {
+        match signals.next().await.signal {
             signal if ends_wait(signal) => return signal,
-            Signal::SIGTSTP => kernel::stop_own_group(),
+            Signal::SIGTSTP => kernel::stop_by(Signal::SIGTSTP),
             _ => {}
         }
     }
@@ -293,46 +292,6 @@ fn resource_name(args: &RunArgs, kind: Kind, name: Option<&str>) -> String {
     format!("{kind}/{}", name.unwrap_or(project))
 }
 
-fn register(args: &RunArgs) -> Register {
-    let name = args.session_name.clone().unwrap_or_else(|| command_name(&args.command));
-    Register {
-        name: Some(name),
-        surface: Some("cli".to_owned()),
-        tenant: args.tenant.clone(),
-        project: args.project.clone(),
-        tether: Some(wire::Tether::Connection),
-        guarded: Some(true),
-        progress_ms: args.progress.map(millis),
-        ..Register::default()
-    }
-}
-
-fn acquire(args: &RunArgs, kind: Kind, name: Option<String>) -> Acquire {
-    let attributes = args
-        .address
-        .as_ref()
-        .map(|address| Attributes { address: Some(address.clone()), ..Attributes::default() });
-    Acquire {
-        // Set when there is one.
-        session: Uuid::nil(),
-        kind,
-        name,
-        wait: if args.no_wait { Wait::None } else { Wait::Block },
-        timeout_ms: args.wait.map(millis),
-        request: Some(Uuid::new_v4().to_string()),
-        ttl_ms: args.ttl.map(millis),
-        hold_at_least_ms: args.at_least.map(millis),
-        max_hold_ms: args.max_hold.map(|max_hold| {
-            let reaction = reaction(&args.on_lost);
-            millis(max_hold_to_ask(max_hold, reaction, args.kill_after, args.ttl))
-        }),
-        limit: args.limit,
-        priority: args.priority,
-        grace_ms: args.grace.map(millis),
-        attributes,
-    }
-}
-
 fn reaction(on_lost: &OnLost) -> Reaction {
     match on_lost {
         OnLost::Term => Reaction::Term,
@@ -340,21 +299,6 @@ fn reaction(on_lost: &OnLost) -> Reaction {
         OnLost::Ignore => Reaction::Ignore,
         OnLost::Command(_) => Reaction::Program,
     }
-}
-
-/// The command's base name, as far as a name may go.
-fn command_name(command: &[OsString]) -> String {
-    let base = command.first().and_then(|program| Path::new(program).file_name());
-    let base = base.unwrap_or(OsStr::new("")).to_string_lossy();
-    let mut name = String::new();
-    for letter in base.chars().filter(|letter| !is_hidden(*letter) && *letter != ' ') {
-        if name.len() + letter.len_utf8() > NAME_MAX {
-            break;
-        }
-        name.push(letter);
-    }
-    // None is left, or one that joins nothing.
-    if visible("name", &name).is_err() { "tenure-run".to_owned() } else { name }
 }
 
 fn not_started(command: &[OsString], error: &io::Error) -> Failure {
@@ -392,24 +336,7 @@ fn on_lost_program(
         .env("TENURE_LOST_REASON", reason)
         .env("TENURE_PID", pid.to_string());
     let start =
-        kernel::Start { inherited: Vec::new(), terminal: None, dies_with_parent: false, mask };
+        kernel::Start { inherited: Vec::new(), in_own_group: true, dies_with_parent: false, mask };
     kernel::prepare(&mut command, &start);
     command.spawn()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_is_named_after_the_command() {
-        let check = |program: &str, name: &str| {
-            assert_eq!(command_name(&[OsString::from(program)]), name);
-        };
-        check("/usr/bin/backup", "backup");
-        check("backup.sh", "backup.sh");
-        check("a b\u{7}", "ab");
-        check("/", "tenure-run");
-        check(&"ü".repeat(300), &"ü".repeat(100));
-    }
 }

@@ -2,10 +2,14 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::pin::Pin;
 
+use futures_core::Stream;
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{self, SignalKind};
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
+use signal_hook_tokio::SignalsInfo;
+use tokio::task::yield_now;
 
 use super::kernel;
 
@@ -23,15 +27,21 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGCONT,
 ];
 
+/// A signal that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub(super) signal: Signal,
+    /// A process sent it: perhaps to this one alone. Otherwise the kernel did, for the terminal, to the whole group.
+    pub(super) by_process: bool,
+}
+
 /// Ends a wait.
 pub(super) fn ends_wait(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT)
 }
 
 /// Signals that came. Dropping it does not restore their default action.
-pub(super) struct Signals {
-    streams: Vec<(Signal, unix::Signal)>,
-}
+pub(super) struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
     /// Takes all signals of interest, SIGCHLD among them. One that whoever started this process
@@ -39,28 +49,36 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// The system's error; there is none for these signals.
+    /// When the process has no descriptor left.
     pub(super) fn install() -> io::Result<Signals> {
-        let mut streams = Vec::with_capacity(PASSED_ON.len() + 1);
-        for signal in PASSED_ON.into_iter().chain([Signal::SIGCHLD]) {
-            if signal == Signal::SIGCHLD || !kernel::is_ignored(signal) {
-                streams.push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
-            }
-        }
-        Ok(Signals { streams })
+        let is_heard = |signal: &Signal| *signal == Signal::SIGCONT || !kernel::is_ignored(*signal);
+        let heard = PASSED_ON.into_iter().filter(is_heard).chain([Signal::SIGCHLD]);
+        Ok(Signals(SignalsInfo::new(heard.map(|signal| signal as i32))?))
     }
 
-    /// The next one. Those of a kind that come together count once. Dropping the future loses
+    /// The next one. Some of a kind that come together may count once. Dropping the future loses
     /// nothing.
-    pub(super) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            for (signal, stream) in &mut self.streams {
-                if let Poll::Ready(Some(())) = stream.poll_recv(context) {
-                    return Poll::Ready(*signal);
-                }
+    pub(super) async fn next(&mut self) -> Arrival {
+        loop {
+            let Some(origin) = poll_fn(|context| Pin::new(&mut self.0).poll_next(context)).await
+            else {
+                // Comes only after a close through a handle, and none was given away.
+                return std::future::pending().await;
+            };
+            if let Ok(signal) = Signal::try_from(origin.signal) {
+                let by_process = matches!(origin.cause, Cause::Sent(_));
+                return Arrival { signal, by_process };
             }
-            Poll::Pending
-        })
-        .await
+        }
+    }
+
+    /// One that has come already.
+    pub(super) async fn waiting(&mut self) -> Option<Arrival> {
+        tokio::select! {
+            biased;
+            arrival = self.next() => Some(arrival),
+            // In which the runtime looks once at what has come.
+            () = yield_now() => None,
+        }
     }
 }

@@ -1,64 +1,46 @@
-//! The terminal's foreground, lent to the command.
+//! The controlling terminal. The command shares this process's group there, so that the terminal, and the shell, treat
+//! the two as one job: keys, reads, `fg` and `bg` reach the command as they would without a wrapper.
 
-use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 
-use nix::sys::stat::{SFlag, fstat};
-use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::killpg;
+use nix::unistd::{getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal on the standard input, when this process group is in its foreground.
+/// The controlling terminal of this process, whichever of the standard descriptors leads to it.
 ///
 /// SIGTTOU must be blocked in this process: changing the foreground from behind it would stop it.
 pub(super) struct Terminal {
-    input: io::Stdin,
+    file: File,
+    /// This process group was in its foreground when the command was started.
+    was_ours: bool,
 }
 
 impl Terminal {
-    /// The terminal, if it is ours to lend. In a pipeline it is not: the other processes of the
-    /// pipeline would lose it as well.
+    /// The terminal, if there is one.
     pub(super) fn find() -> Option<Terminal> {
-        let terminal = Terminal { input: io::stdin() };
-        let alone = !is_pipe(io::stdout().as_fd()) && !is_pipe(io::stderr().as_fd());
-        (alone && terminal.input.is_terminal() && terminal.is_ours()).then_some(terminal)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+        let file = options.open("/dev/tty").ok()?;
+        let mut terminal = Terminal { file, was_ours: false };
+        terminal.was_ours = terminal.is_ours();
+        Some(terminal)
     }
 
-    /// The descriptor, for what the child does itself.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
+    /// True if this process group is in its foreground.
+    pub(super) fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.file) == Ok(getpgrp())
     }
 
-    /// Puts the command into the foreground, unless somebody else is there now.
-    pub(super) fn lend(&self, group: Pid) {
-        if self.is_ours() {
-            self.set(group);
+    /// Puts this process group back into the foreground if the command left it to a group of which nobody is left, as a
+    /// shell does that was killed.
+    pub(super) fn restore(&self) {
+        let Ok(group) = tcgetpgrp(&self.file) else { return };
+        if self.was_ours && killpg(group, None) == Err(Errno::ESRCH) {
+            // Fails when the terminal has gone away; then there is no foreground to care about.
+            let _gone = tcsetpgrp(&self.file, getpgrp());
         }
     }
-
-    /// Puts this process group back into the foreground, unless the command had lost it.
-    pub(super) fn take_back(&self, group: Pid) {
-        if tcgetpgrp(&self.input) == Ok(group) {
-            self.set(getpgrp());
-        }
-    }
-
-    /// Puts this process group back into the foreground, whoever is there: for a command that took
-    /// it and then could not be executed.
-    pub(super) fn reclaim(&self) {
-        self.set(getpgrp());
-    }
-
-    fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.input) == Ok(getpgrp())
-    }
-
-    fn set(&self, group: Pid) {
-        // Fails when the terminal has gone away; then there is no foreground to care about.
-        let _gone = tcsetpgrp(&self.input, group);
-    }
-}
-
-fn is_pipe(fd: BorrowedFd<'_>) -> bool {
-    fstat(fd).is_ok_and(|stat| {
-        SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFIFO
-    })
 }

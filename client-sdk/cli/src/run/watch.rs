@@ -20,14 +20,16 @@ use super::alarm::Alarm;
 use super::child::Guarded;
 use super::decide::{Action, Reaction, Stage, View, decide, nanos};
 use super::kernel;
-use super::signals::Signals;
+use super::signals::{Arrival, Signals};
 use super::terminal::Terminal;
 use super::tether::Tether;
 use super::validity::Validity;
 use crate::output::say;
 
-/// How often what goes on in spite of SIGKILL is looked for.
-const KILL_AGAIN_NS: u64 = 20_000_000;
+/// After SIGKILL, what goes on in spite of it is looked for after so long; then after twice as long each time.
+const KILL_AGAIN_MIN_NS: u64 = 20_000_000;
+/// The longest time between two such looks: the kernel may be busy with the end of a process, or another user has it.
+const KILL_AGAIN_MAX_NS: u64 = 1_000_000_000;
 
 /// How the user's program for a loss is started: with the reason and the command's process id.
 pub(super) type StartProgram<'a> = dyn Fn(&str, u32) -> io::Result<Child> + 'a;
@@ -45,13 +47,16 @@ pub(super) struct Orders<'a> {
 
 /// How it ended.
 pub(super) struct Ending {
-    pub(super) status: ExitStatus,
+    /// `None` if it goes on without its hold, since nobody here may end it.
+    pub(super) status: Option<ExitStatus>,
     /// It was stopped because of its hold.
     pub(super) stopped: bool,
     /// The reason, if its hold was not lost before: of a loss the agent knows.
     pub(super) why: Option<Stopped>,
     /// Nothing that it left behind still holds on to the tether.
     pub(super) left_nothing: bool,
+    /// What it left behind.
+    pub(super) left: Vec<String>,
     /// Kept open to the end: the hold must not end before the caller says so.
     pub(super) stream: Option<EventStream>,
 }
@@ -66,12 +71,13 @@ pub(super) struct Watch<'a> {
     attachment: Attachment,
     hold: Hold,
     stage: Stage,
+    kill_again_ns: u64,
     why_stopped: Option<Stopped>,
 }
 
 /// The reason for which the watch woke up.
 enum News {
-    Signal(Signal),
+    Signal(Arrival),
     Heard(Heard),
     Look,
 }
@@ -93,6 +99,7 @@ impl<'a> Watch<'a> {
             attachment: Attachment::new(client, tether),
             hold: Hold::new(acquired, validity),
             stage: Stage::Running,
+            kill_again_ns: KILL_AGAIN_MIN_NS,
             why_stopped: None,
             orders,
         }
@@ -114,15 +121,20 @@ impl<'a> Watch<'a> {
             self.processes.signal(Signal::SIGKILL);
         }
         let (status, left_nothing) = self.processes.finish()?;
+        let left = if left_nothing { Vec::new() } else { self.processes.leftovers() };
         let (why, stream) = (self.why_stopped, self.attachment.into_stream());
-        Ok(Ending { status, stopped, why, left_nothing, stream })
+        Ok(Ending { status, stopped, why, left_nothing, left, stream })
     }
 
     async fn watch(&mut self, signals: &mut Signals) -> io::Result<()> {
         let mut alarm = Alarm::new()?;
         loop {
-            if self.processes.look()? && self.stage == Stage::Running {
-                self.stop_with_the_command();
+            if let Some(stop) = self.processes.look()?
+                && self.stage == Stage::Running
+            {
+                // The shell takes the terminal. A stopped command acts as little as a dead one, so that nothing need be
+                // enforced meanwhile. SIGCONT is heard afterwards: after the order to stop, if the hold was lost.
+                kernel::stop_by(stop);
             }
             alarm.set(self.act())?;
             if self.is_over() {
@@ -131,24 +143,27 @@ impl<'a> Watch<'a> {
             let news = tokio::select! {
                 biased;
                 () = alarm.rung() => News::Look,
-                signal = signals.next() => News::Signal(signal),
+                arrival = signals.next() => News::Signal(arrival),
                 heard = self.attachment.next() => News::Heard(heard),
                 () = self.processes.deserted() => News::Look,
                 () = self.hold.changed() => News::Look,
             };
             match news {
                 News::Look => {}
-                News::Signal(signal) => self.take_signal(signal),
+                News::Signal(arrival) => self.take_signal(arrival),
                 News::Heard(heard) => self.take(heard),
             }
         }
     }
 
-    /// True if the command has ended, and, when it was stopped, whatever it had started, too.
+    /// True if the command has ended, and, when it was stopped, all that it had started, too; or if what goes on after
+    /// the end of its hold cannot be ended from here.
     fn is_over(&self) -> bool {
-        self.processes.command_ended()
-            && (self.stage == Stage::Running
-                || self.processes.all_ended(self.stage == Stage::Killed))
+        let is_killed = self.stage == Stage::Killed;
+        if self.processes.command_ended() {
+            return self.stage == Stage::Running || self.processes.all_ended(is_killed);
+        }
+        is_killed && boottime_ns() >= self.hold.valid_until && self.processes.none_can_be_ended()
     }
 
     /// Does what is due, and says when to look again.
@@ -175,7 +190,9 @@ impl<'a> Watch<'a> {
                 Action::Wait(_) if self.stage == Stage::Killed => {
                     // Processes that were started meanwhile.
                     self.processes.signal_all(&[Signal::SIGKILL]);
-                    return Some(now + KILL_AGAIN_NS);
+                    let again_at = now + self.kill_again_ns;
+                    self.kill_again_ns = KILL_AGAIN_MAX_NS.min(self.kill_again_ns * 2);
+                    return Some(again_at);
                 }
                 Action::Wait(at) => return at.into_iter().chain(news_at).min(),
                 Action::StartProgram => {
@@ -219,21 +236,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Gives the terminal back to the shell and stops, as the shell expects of a stopped job. A
-    /// stopped command acts as little as a dead one, so nothing need be enforced meanwhile.
-    fn stop_with_the_command(&mut self) {
-        self.processes.take_terminal_back();
-        kernel::stop_own_group();
-        // The hold may have been lost in the meantime: first the order to stop, then to go on.
-        self.act();
-        self.processes.go_on();
-    }
-
-    fn take_signal(&mut self, signal: Signal) {
-        match signal {
+    /// Passes a signal on to the command.
+    pub(super) fn take_signal(&mut self, arrival: Arrival) {
+        match arrival.signal {
             Signal::SIGCHLD => self.processes.reap_orphans(),
-            Signal::SIGCONT => self.processes.go_on(),
-            _ => self.processes.signal(signal),
+            _ if self.processes.heard(arrival) => {}
+            signal => self.processes.signal(signal),
         }
     }
 

@@ -1,6 +1,8 @@
 //! What a shell script expects of `tenure`: the letters of flock(1), words while it waits, and answers
 //! from inside a hold.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -161,4 +163,47 @@ fn a_wait_is_not_silent() {
     assert!(agent.http().release(session, hold));
     let (code, _, err) = run_to_end(&mut first);
     assert!(code == 0 && err.contains("1st in line"), "{err}");
+}
+
+#[test]
+fn a_command_does_not_wait_for_a_hold_of_any_command_around_it() {
+    let agent = Agent::start();
+    for script in ["tenure lock role -- true", "tenure lock other -- tenure lock role -- true"] {
+        let (code, out, err) = inside(&agent, &[], script);
+        assert_eq!(code, 75, "{script}: {out}{err}");
+        assert!(err.contains("leader/role: held by a `tenure run` around this command"), "{err}");
+    }
+    // It may have another one, and try this one.
+    let (code, _, err) = inside(&agent, &[], "tenure lock other -- tenure lock third -- true");
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = inside(&agent, &[], "tenure lock other -- tenure lock role -n -- true");
+    assert!(code == 75 && err.contains("taken by sh on "), "{err}");
+}
+
+#[test]
+fn a_command_of_any_name_runs() {
+    let agent = Agent::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let names: [&[u8]; 7] = [
+        b"caf\xe9",
+        "e\u{301}".as_bytes(),
+        "a\u{fe0f}".as_bytes(),
+        "a\u{200b}b".as_bytes(),
+        "\u{202e}".as_bytes(),
+        b"\x1b]0;x\x07",
+        b"a\nb c",
+    ];
+    for name in names {
+        let program = folder.path().join(OsStr::from_bytes(name));
+        std::os::unix::fs::symlink("/bin/echo", &program).expect("it is ours");
+        let mut command = Command::new(binary("tenure"));
+        command
+            .env("TENURE_SOCKET", agent.socket())
+            .args(["lock", "role", "--"])
+            .arg(&program)
+            .arg("ran");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let said = run_to_end(&mut Program::start(&mut command));
+        assert_eq!(said, (0, "ran\n".to_owned(), String::new()), "{}", name.escape_ascii());
+    }
 }

@@ -6,4 +6,5 @@ mod habits;
 mod life;
 mod run;
 mod status_screen;
+mod terminal;
 mod wrong_usage;

@@ -5,19 +5,24 @@ use std::io;
 use std::process::{Child, ExitStatus};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid, getpgrp, getpid};
 
 use crate::output::say;
 use crate::run::child::Guarded;
 use crate::run::family::{self, Member};
 use crate::run::kernel::{self, Change};
+use crate::run::signals::Arrival;
 use crate::run::terminal::Terminal;
+
+/// Looks for processes that were started while the others were signalled.
+const PASSES: usize = 8;
 
 pub(super) struct Processes<'a> {
     /// `leader/cleanup`, for messages.
     what: &'a str,
     guarded: Guarded,
+    /// The terminal on which the command shares this process's group.
     terminal: Option<Terminal>,
     /// That of --on-lost, once it was started. None of the command's.
     program: Option<Child>,
@@ -25,7 +30,7 @@ pub(super) struct Processes<'a> {
     ended: bool,
     /// Nobody whom the command left behind holds on to the tether any more.
     deserted: bool,
-    /// Processes of the command that this one may not signal.
+    /// Processes of the command that this one may not signal. Those whose parent is one are not told of.
     untouchable: Vec<Pid>,
 }
 
@@ -41,9 +46,9 @@ impl<'a> Processes<'a> {
         Processes { what, guarded, terminal, program: None, ended, deserted, untouchable }
     }
 
-    /// The id of the command's first process, and of its process group.
+    /// The id of the command's first process.
     pub(super) fn command(&self) -> u32 {
-        self.guarded.group().as_raw().unsigned_abs()
+        self.guarded.pid().as_raw().unsigned_abs()
     }
 
     /// True if the command's first process has ended.
@@ -61,6 +66,13 @@ impl<'a> Processes<'a> {
         }
     }
 
+    /// True if the command goes on, and nobody here may end any of its processes.
+    pub(super) fn none_can_be_ended(&self) -> bool {
+        let family = family::living(self.program.as_ref().and_then(pid_of)).unwrap_or_default();
+        !family.is_empty()
+            && family.iter().all(|member| kill(member.pid, None) == Err(Errno::EPERM))
+    }
+
     /// The command and all that it has started, but those whom nobody here may kill.
     fn family(&self) -> Option<Vec<Member>> {
         let program = self.program.as_ref().and_then(pid_of);
@@ -69,21 +81,26 @@ impl<'a> Processes<'a> {
         Some(family)
     }
 
-    /// Looks at the command; true if it was just stopped in a way in which this process is to stop
-    /// with it: as Ctrl-Z does.
-    pub(super) fn look(&mut self) -> io::Result<bool> {
+    /// Looks at the command; if it was just stopped in a way in which this process is to stop with it, as Ctrl-Z does,
+    /// returns the signal for that.
+    pub(super) fn look(&mut self) -> io::Result<Option<Signal>> {
         if self.ended {
-            return Ok(false);
+            return Ok(None);
         }
         Ok(match self.guarded.look()? {
-            Change::None => false,
+            Change::None => None,
             Change::Ended => {
                 self.ended = true;
-                false
+                None
             }
             Change::Stopped(signal) => {
                 let by_terminal = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
-                by_terminal.iter().any(|stop| *stop as i32 == signal) || self.terminal.is_some()
+                let in_front = self.terminal.as_ref().is_some_and(Terminal::is_ours);
+                by_terminal
+                    .into_iter()
+                    .find(|stop| *stop as i32 == signal)
+                    // A shell that suspends itself.
+                    .or_else(|| in_front.then_some(Signal::SIGTSTP))
             }
         })
     }
@@ -98,43 +115,75 @@ impl<'a> Processes<'a> {
         self.deserted = true;
     }
 
-    /// Sends a signal to the command's process group.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.guarded.signal(signal);
+    /// True if the command heard a signal of the terminal by itself.
+    pub(super) fn heard(&self, arrival: Arrival) -> bool {
+        let to_leader = arrival.signal == Signal::SIGHUP && kernel::leads_session();
+        self.guarded.own_group().is_none() && !arrival.by_process && !to_leader
     }
 
-    /// Sends signals to the command's process group, and to what has left that.
-    pub(super) fn signal_all(&mut self, signals: &[Signal]) {
-        for signal in signals {
-            self.guarded.signal(*signal);
+    /// Sends a signal to the processes of the command that are in its process group, as a shell would.
+    pub(super) fn signal(&self, signal: Signal) {
+        let pid = self.guarded.pid();
+        // None of these may be somebody else's: the first process is not reaped yet. That nobody is left is no failure.
+        if let Some(group) = self.guarded.own_group() {
+            let _nobody = killpg(group, signal);
+            return;
         }
-        let group = self.guarded.group();
-        for Member { pid, .. } in self.family().into_iter().flatten().filter(|m| m.group != group) {
-            let refused = signals.iter().any(|signal| kill(pid, *signal) == Err(Errno::EPERM));
-            if refused {
-                self.untouchable.push(pid);
-                say(&format!(
-                    "{}: process {pid} of the command belongs to another user and cannot be stopped: it \
-                     goes on without the hold",
-                    self.what
-                ));
+        // A shell has made a group for itself.
+        let groups = [Ok(getpgrp()), getpgid(Some(pid))];
+        let Some(family) = self.family() else {
+            let _nobody = kill(pid, signal);
+            return;
+        };
+        for member in family.iter().filter(|member| groups.contains(&Ok(member.group))) {
+            let _nobody = kill(member.pid, signal);
+        }
+    }
+
+    /// Sends signals to the command and to all that it has started.
+    pub(super) fn signal_all(&mut self, signals: &[Signal]) {
+        let group = self.guarded.own_group();
+        for signal in signals.iter().filter(|_| group.is_some()) {
+            self.signal(*signal);
+        }
+        let mut told = Vec::new();
+        self.untouchable.retain(|pid| kill(*pid, None) == Err(Errno::EPERM));
+        for _ in 0..PASSES {
+            let Some(mut family) = self.family() else { break };
+            family.retain(|it| !told.contains(&it.pid));
+            if family.is_empty() {
+                return;
+            }
+            for member in family {
+                told.push(member.pid);
+                // Those of the group have it already.
+                let rest = if Some(member.group) == group { &[] } else { signals };
+                self.signal_one(member.pid, member.parent, rest);
             }
         }
-    }
-
-    /// Puts this process group back into the foreground of the terminal.
-    pub(super) fn take_terminal_back(&self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.guarded.group());
+        if told.is_empty() && group.is_none() {
+            // The kernel does not tell of processes.
+            self.signal_one(self.guarded.pid(), getpid(), signals);
         }
     }
 
-    /// Has the command go on after a stop.
-    pub(super) fn go_on(&self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.lend(self.guarded.group());
+    fn signal_one(&mut self, pid: Pid, parent: Pid, signals: &[Signal]) {
+        for signal in signals {
+            let _refused_or_gone = kill(pid, *signal);
         }
-        self.guarded.signal(Signal::SIGCONT);
+        let refused = kill(pid, None) == Err(Errno::EPERM);
+        if refused {
+            let is_known = self.untouchable.contains(&parent);
+            self.untouchable.push(pid);
+            if is_known {
+                return;
+            }
+            say(&format!(
+                "{}: process {pid} of the command belongs to another user and cannot be stopped from here: it may go \
+                 on without the hold; that user, or root, can end it (kill {pid})",
+                self.what
+            ));
+        }
     }
 
     pub(super) fn program_started(&mut self, program: Child) {
@@ -149,7 +198,16 @@ impl<'a> Processes<'a> {
     pub(super) fn reap_orphans(&mut self) {
         let program = if self.program_ended() { None } else { self.program.as_ref() };
         let program = program.and_then(pid_of);
-        kernel::reap_orphans(|pid| pid == self.guarded.group() || Some(pid) == program);
+        kernel::reap_orphans(|pid| pid == self.guarded.pid() || Some(pid) == program);
+    }
+
+    /// Names what the command has left behind with its hold: command and process id.
+    pub(super) fn leftovers(&self) -> Vec<String> {
+        let family = self.family().unwrap_or_default();
+        family
+            .iter()
+            .map(|member| format!("{} ({})", family::name(member.pid), member.pid))
+            .collect()
     }
 
     /// The end of the command: its exit status, and whether nothing that it left behind still holds
@@ -158,13 +216,18 @@ impl<'a> Processes<'a> {
     /// # Errors
     ///
     /// When somebody else took its exit status.
-    pub(super) fn finish(&mut self) -> io::Result<(ExitStatus, bool)> {
-        self.take_terminal_back();
+    pub(super) fn finish(&mut self) -> io::Result<(Option<ExitStatus>, bool)> {
+        if let Some(terminal) = &self.terminal {
+            terminal.restore();
+        }
         let left_nothing = self.guarded.left_nothing();
+        if !self.ended {
+            return Ok((None, left_nothing));
+        }
         let status = self.guarded.reap()?;
         // It hid those who ended after it.
         self.reap_orphans();
-        Ok((status, left_nothing))
+        Ok((Some(status), left_nothing))
     }
 }
 
