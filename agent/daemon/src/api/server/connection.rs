@@ -227,6 +227,11 @@ impl Connection {
         *self.tie.lock().unwrap_or_else(PoisonError::into_inner) = Some((tether, place));
     }
 
+    /// True while guarded work hangs on a stream of it that can still be sent to.
+    pub(super) fn guards_work(&self) -> bool {
+        self.tie.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Nothing is sent any more. If guarded work hangs on the connection that goes on until the last
     /// process that has it has closed it: what it could not take is let go, and a reader that comes
     /// back finds the end of the stream.

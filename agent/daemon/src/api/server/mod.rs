@@ -77,8 +77,9 @@ impl From<UnixListener> for Listening {
 /// Serves the API until `shutdown`, then drains.
 ///
 /// Takes connections from `listener`; `identify` says who is at the other end of one when it is
-/// accepted. The agent itself comes in by `door`, whatever the limits. On `shutdown` it stops accepting, closes idle connections, lets requests finish and
-/// streams end (the heart ends them), and cuts what is left at the drain deadline of the limits.
+/// accepted. The agent itself comes in by `door`, whatever the limits. On `shutdown` it stops accepting, closes idle
+/// connections, lets requests finish and streams end (the heart ends them), and cuts what is left at the drain deadline
+/// of the limits, but for streams that guarded work hangs on: the heart takes their end for the end of that work.
 pub async fn serve<I: Identity>(
     listener: impl Into<Listening>,
     identify: impl Fn(&UnixStream) -> io::Result<I>,
@@ -108,8 +109,7 @@ pub async fn serve<I: Identity>(
     if tokio::time::timeout(limits.drain_timeout, drained).await.is_ok() {
         return Drained { cut: 0 };
     }
-    let cut = table.len();
-    table.order(Order::Close);
+    let cut = table.cut();
     // Those that do not leave in time hang in a handler; the process ends without them.
     let _ = tokio::time::timeout(CUT_TIMEOUT, table.emptied()).await;
     Drained { cut }

@@ -129,6 +129,18 @@ impl Table {
         });
     }
 
+    /// Closes every connection on which no guarded work hangs; says how many.
+    pub(super) fn cut(&self) -> usize {
+        let mut cut = 0;
+        self.each(|connection| {
+            if !connection.guards_work() {
+                cut += 1;
+                connection.order(Order::Close);
+            }
+        });
+        cut
+    }
+
     /// Tells every connection what to do.
     pub(super) fn order(&self, order: Order) {
         self.each(|connection| connection.order(order));

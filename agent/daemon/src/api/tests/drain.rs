@@ -6,6 +6,7 @@ use tenure_core::keeper::StreamEnd;
 
 use super::super::{Drained, Limits};
 use super::client::post;
+use super::rig::guarded;
 use super::{Rig, SESSION, within};
 use crate::heart::StreamItem;
 
@@ -64,4 +65,19 @@ async fn the_deadline_cuts_what_is_left() {
     rig.cancelled(ticket).await;
     assert_eq!(within("the drain", rig.served).await.unwrap(), Drained { cut: 1 });
     assert_eq!(client.rest().await, "");
+}
+
+#[tokio::test]
+async fn the_deadline_leaves_streams_that_guarded_work_hangs_on() {
+    let mut rig =
+        Rig::with_limits(Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() });
+    let mut client = rig.connect().await;
+    client.send(format!("GET /v1/events?session={} HTTP/1.1\r\nhost: x\r\n\r\n", guarded())).await;
+    let (_, _, events) = rig.opened().await;
+    client.head().await.unwrap();
+    rig.shutdown.cancel();
+    assert_eq!(within("the drain", rig.served).await.unwrap(), Drained { cut: 0 });
+    // The heart is not told that the work has ended, and can still say something.
+    events.send(StreamItem::End(StreamEnd::Stopping)).await.unwrap();
+    assert!(client.rest().await.contains(r#"{"cause":"stopping"}"#));
 }
