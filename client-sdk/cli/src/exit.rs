@@ -32,12 +32,6 @@ pub(crate) enum End {
     Signal(i32),
 }
 
-impl From<u8> for End {
-    fn from(status: u8) -> End {
-        End::Exit(status)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

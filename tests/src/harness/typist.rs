@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::{Program, binary, boottime_ns, eventually};
 
-/// Ctrl-C.
+/// The key Ctrl-C.
 pub const INTERRUPT: char = '\x03';
-/// Ctrl-D.
+/// The key Ctrl-D.
 pub const END: char = '\x04';
-/// Ctrl-Z.
+/// The key Ctrl-Z.
 pub const SUSPEND: char = '\x1a';
-/// Ctrl-\.
+/// The key Ctrl-\.
 pub const QUIT: char = '\x1c';
 
 /// Between two times that a shell is asked whether it listens.
@@ -42,11 +42,11 @@ impl Shell {
     }
 }
 
-/// The person. Dropping it hangs up.
+/// A person at a terminal, which hangs up when this is dropped.
 pub struct Typist {
     keys: ChildStdin,
     shown: Arc<Mutex<String>>,
-    /// How much of it was read.
+    /// The part of the screen that was read, in bytes.
     read: usize,
     asked: u32,
     program: Program,
@@ -128,12 +128,16 @@ impl Typist {
     /// Waits until the shell carries out commands.
     #[track_caller]
     pub fn shell_listens(&mut self) {
-        let found = eventually("the shell to listen", || {
+        let give_up = boottime_ns() + u64::try_from(super::DEADLINE.as_nanos()).unwrap_or(u64::MAX);
+        let found = loop {
             self.asked += 1;
             // What is typed does not have the word that is waited for.
             self.line(&format!("printf 'listens-%s\\n' {}", self.asked));
-            self.look(&format!("listens-{}\n", self.asked), Some(ASK_EVERY))
-        });
+            if let Some(found) = self.look(&format!("listens-{}\n", self.asked), Some(ASK_EVERY)) {
+                break found;
+            }
+            assert!(boottime_ns() < give_up, "the shell does not listen: {}", self.screen());
+        };
         self.read = found;
     }
 

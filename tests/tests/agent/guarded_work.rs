@@ -122,6 +122,17 @@ fn guarded_work_whose_wrapper_was_killed_keeps_its_hold_over_a_restart_while_it_
     assert!(boottime_ns() >= kept, "the command may work until then");
 }
 
+/// Root that may not signal other users, as a user whose command went through sudo.
+fn start_as_user(agent: &Agent, guarded: &[&str]) -> Program {
+    let args = ["--leader", "role", "--ttl", "3s", "--kill-after", "100ms"];
+    let run = TenureRun::new(&agent.socket(), &args, guarded).into_command();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-kill"]).arg(run.get_program()).args(run.get_args());
+    command.env("TENURE_SOCKET", agent.socket());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Program::start(&mut command)
+}
+
 #[test]
 fn what_another_user_owns_is_named_and_left_alone_when_its_hold_is_over() {
     if other_users().is_none() {
@@ -133,29 +144,29 @@ fn what_another_user_owns_is_named_and_left_alone_when_its_hold_is_over() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
     fs::set_permissions(agent.dir(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let script = format!("trap '' TERM; echo $$ >{}; while :; do sleep 0.05; done", path.display());
-    let args = ["--leader", "role", "--ttl", "2s", "--kill-after", "100ms"];
-    let guarded = ["setpriv", "--reuid", "65534", "--clear-groups", "sh", "-c", &script];
-    let run = TenureRun::new(&agent.socket(), &args, &guarded).into_command();
-    // Root that may not signal other users, as a user whose command went through sudo.
-    let mut command = Command::new("setpriv");
-    command.args(["--bounding-set", "-kill"]).arg(run.get_program()).args(run.get_args());
-    command.env("TENURE_SOCKET", agent.socket());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut run = Program::start(&mut command);
-    let child = read_pid(&path);
-    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
-    let status = run.wait_code();
-    let mut err = String::new();
-    let stderr = run.pipes().stderr.as_mut().expect("standard error is piped");
-    // The command has the other end of this pipe, too.
-    kill(child, Signal::SIGKILL).expect("the command goes on");
-    stderr.read_to_string(&mut err).expect("it is UTF-8");
-    assert_eq!(status, 74, "{err}");
-    assert!(
-        err.contains(&format!("process {child} of the command belongs to another user")),
-        "{err}"
-    );
-    assert_eq!(err.matches("belongs to another user").count(), 1, "{err}");
+    let other = ["setpriv", "--reuid", "65534", "--clear-groups", "sh", "-c", &script];
+    // The second one's first process is its own, and can be ended.
+    let below = ["sh", "-c", r#""$@"; true"#, "sh"];
+    for guarded in [other.to_vec(), [&below[..], &other[..]].concat()] {
+        fs::write(&path, "").expect("it is ours");
+        let mut run = start_as_user(&agent, &guarded);
+        let child = read_pid(&path);
+        agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+        // A beat came less than a third of the ttl ago.
+        let kept_until = boottime_ns() + 1_000_000_000;
+        let status = run.wait_code();
+        assert!(boottime_ns() > kept_until, "{guarded:?}: it was given back before its end");
+        // The command has the other end of this pipe, too.
+        kill(child, Signal::SIGKILL).expect("the command goes on");
+        let mut err = String::new();
+        let stderr = run.pipes().stderr.as_mut().expect("standard error is piped");
+        stderr.read_to_string(&mut err).expect("it is UTF-8");
+        assert_eq!(status, 74, "{err}");
+        let named = format!("process {child} of the command belongs to another user");
+        assert!(err.contains(&named), "{err}");
+        assert_eq!(err.matches("belongs to another user").count(), 1, "{err}");
+        until("nothing to be left", || agent.counts() == (0, 0, 0));
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::waiting::Place;
 use crate::ANSWER_MAX;
 use crate::args::duration::millis;
 
-/// How long an agent may stay away while somebody waits for a hold; then nobody is going to restart
+/// How long an agent may stay away while a command waits for a hold; then nothing is going to restart
 /// it.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 /// Least time for an agent to answer, however short the user's patience is: how long it may be late

@@ -11,6 +11,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
+use super::family;
 use super::kernel::{self, Change, Start};
 use crate::exit::{self, End};
 
@@ -35,6 +36,7 @@ pub(super) struct Guarded {
     child: Child,
     pid: Pid,
     in_own_group: bool,
+    others: Vec<Pid>,
     witness: pipe::Receiver,
 }
 
@@ -61,15 +63,21 @@ impl Guarded {
         let mut command = Command::new(program);
         command.args(arguments).envs(recipe.environment);
         kernel::prepare(&mut command, &start);
+        let others = family::children();
         let child = command.spawn()?;
         #[expect(clippy::cast_possible_wrap, reason = "the kernel's process ids are positive i32")]
         let pid = Pid::from_raw(child.id() as i32);
-        Ok(Guarded { child, pid, in_own_group: recipe.in_own_group, witness })
+        Ok(Guarded { child, pid, in_own_group: recipe.in_own_group, others, witness })
     }
 
     /// Its first process.
     pub(super) fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Children of this process that are none of the command's.
+    pub(super) fn others(&self) -> &[Pid] {
+        &self.others
     }
 
     /// The process group that it was started in, if that is its own: it has the id of its first process.
@@ -82,7 +90,7 @@ impl Guarded {
     ///
     /// # Errors
     ///
-    /// When somebody else has reaped it.
+    /// When another part of this program has reaped it.
     pub(super) fn look(&self) -> io::Result<Change> {
         kernel::look(self.pid)
     }
@@ -116,7 +124,7 @@ impl Guarded {
     ///
     /// # Errors
     ///
-    /// When somebody else took it.
+    /// When another part of this program took it.
     pub(super) fn reap(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }

@@ -15,12 +15,25 @@ pub(super) struct Member {
     pub(super) group: Pid,
 }
 
-/// Every process that descends from this one and has not ended, but not those of the process group
-/// `except` nor what they have started. `None` where the kernel does not tell.
+/// The children of this process, of which a shell may have made some before it became this program (`> >(tee log)`).
+pub(super) fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|children| children.split_ascii_whitespace().filter_map(pid).collect::<Vec<_>>())
+        .collect()
+}
+
+fn pid(text: &str) -> Option<Pid> {
+    text.parse().ok().map(Pid::from_raw)
+}
+
+/// Every process that descends from this one and has not ended, but not `others`, nor the process group `except`, nor
+/// what they have started. `None` where the kernel does not tell.
 ///
 /// One that moves while this looks can be missed: it is orphaned to this process then, and seen by the
 /// next look.
-pub(super) fn living(except: Option<Pid>) -> Option<Vec<Member>> {
+pub(super) fn living(others: &[Pid], except: Option<Pid>) -> Option<Vec<Member>> {
     let this = getpid();
     // A /proc of another PID namespace shows other processes by these numbers.
     let own = fs::read_link("/proc/self").ok()?.to_str()?.parse::<i32>().ok()?;
@@ -41,7 +54,8 @@ pub(super) fn living(except: Option<Pid>) -> Option<Vec<Member>> {
     let mut parents = vec![this];
     while let Some(parent) = parents.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
-            if [child.pid, child.group].map(Some).contains(&except) {
+            let is_excepted = [child.pid, child.group].map(Some).contains(&except);
+            if is_excepted || others.contains(&child.pid) {
                 continue;
             }
             parents.push(child.pid);
@@ -96,13 +110,14 @@ mod tests {
     fn children_are_seen_until_they_end() {
         let mut child = Command::new("sleep").arg("1000").spawn().expect("it starts");
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
-        let is_seen = |except| {
-            let members = living(except).expect("/proc is mounted");
+        let is_seen = |others: &[Pid], except| {
+            let members = living(others, except).expect("/proc is mounted");
             members.iter().any(|member| member.pid == pid)
         };
-        assert!(is_seen(None) && !is_seen(Some(pid)));
+        assert!(is_seen(&[], None) && !is_seen(&[pid], None) && !is_seen(&[], Some(pid)));
+        assert!(children().contains(&pid));
         child.kill().expect("it runs");
         child.wait().expect("it ended");
-        assert!(!is_seen(None));
+        assert!(!is_seen(&[], None));
     }
 }

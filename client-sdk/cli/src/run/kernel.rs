@@ -78,17 +78,27 @@ pub(super) fn is_ignored(signal: Signal) -> bool {
 pub(super) fn stop_by(signal: Signal) {
     let mut only = SigSet::empty();
     only.add(signal);
-    // SAFETY: all zeros is the default action, no flags, an empty mask.
-    let default: libc::sigaction = unsafe { std::mem::zeroed() };
-    if let Ok(old) = action(signal, Some(&default)) {
-        // Each could fail only if there were no such signal. One that the terminal sent while it was blocked counts for
-        // this: two of them would stop this process twice.
-        let before = only.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    // Each of these could fail only if there were no such signal. One that the terminal sends while it is blocked counts
+    // for this: two of them would stop this process twice.
+    let before = only.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    if let Ok(old) = action(signal, Some(&default_action())) {
         let _sent = kill(getpid(), signal);
         let _stopped = only.thread_unblock();
-        let _restored = before.and_then(|before| before.thread_set_mask());
         let _restored = action(signal, Some(&old));
     }
+    let _restored = before.and_then(|before| before.thread_set_mask());
+}
+
+/// Has signals end this process again, but those that were ignored when it was started.
+pub(super) fn default_again(signals: &[Signal]) {
+    for signal in signals.iter().filter(|signal| !is_ignored(**signal)) {
+        let _there_is_none = action(*signal, Some(&default_action()));
+    }
+}
+
+fn default_action() -> libc::sigaction {
+    // SAFETY: all zeros is the default action, no flags, an empty mask.
+    unsafe { std::mem::zeroed() }
 }
 
 /// Ends this process by a signal, and leaves no core: the command that died by it may have left one. Returns if the

@@ -33,7 +33,7 @@ use self::child::{Environment, Guarded, Recipe};
 use self::decide::Reaction;
 use self::nesting::{holds_within, refuse_to_wait_for_itself};
 use self::request::{acquire, register};
-use self::signals::{Arrival, Signals, ends_wait};
+use self::signals::{Arrival, Sender, Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
 use self::waiting::{Place, Waiting};
@@ -92,20 +92,14 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         }
     };
 
-    if let Err(differ) = check_clock(asked_at, acquired.valid_ms, acquired.valid_until_boottime_ns)
-    {
-        campaign.abandon(None).await;
-        return Err(Failure::new(exit::UNAVAILABLE, format!("{what}: {differ}")));
-    }
+    let validity = match validity_at_start(&client, &tether.registered, &acquired, asked_at) {
+        Ok(validity) => validity,
+        Err((status, why)) => {
+            campaign.abandon(None).await;
+            return Err(Failure::new(status, format!("{what}: {why}")));
+        }
+    };
     say_limit_changed(&what, acquired.limit_changed);
-    // Time may have passed since the grant: Ctrl-Z, a busy machine.
-    let validity = Validity::new(&client, &tether.registered, &acquired);
-    let valid = matches!(validity.read(), Reading::Until(instant) if boottime_ns() < instant);
-    if !valid {
-        campaign.abandon(None).await;
-        let line = format!("{what}: the hold was lost before the command started; try again");
-        return Err(Failure::new(exit::LOST, line));
-    }
     if let Some(progress) = args.progress {
         // The command has all of its time from its start on.
         let _answer = timeout(progress, client.beat(tether.registered.session)).await;
@@ -141,9 +135,10 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         Watch::new(orders, guarded, terminal, client.clone(), tether, &acquired, validity);
     // The command was not there, and heard none of them.
     while let Some(arrival) = signals.waiting().await {
-        watch.take_signal(Arrival { by_process: true, ..arrival });
+        watch.take_signal(Arrival { sender: Sender::Unknown, ..arrival });
     }
     let ending = watch.run(&mut signals).await.map_err(system)?;
+    let interrupted = interrupt_after_the_end(&mut signals).await;
     if !args.quiet {
         say_what_is_left(&what, args.tether, &ending);
     }
@@ -151,9 +146,29 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     // Not before: a stream that closes says that the command has ended, too.
     drop(ending.stream);
     Ok(match ending.status {
-        Some(status) if !ending.stopped => child::end(status),
+        Some(status) if !ending.stopped => interrupted.unwrap_or(child::end(status)),
         _ => End::Exit(exit::LOST),
     })
+}
+
+/// The validity of a hold that its command can be started under, or the exit status and why it cannot.
+fn validity_at_start(
+    client: &Client,
+    registered: &Registered,
+    acquired: &Acquired,
+    asked_at: u64,
+) -> Result<Validity, (u8, String)> {
+    check_clock(asked_at, acquired.valid_ms, acquired.valid_until_boottime_ns)
+        .map_err(|differ| (exit::UNAVAILABLE, differ.to_string()))?;
+    let validity = Validity::new(client, registered, acquired);
+    // Time may have passed since the grant: Ctrl-Z, a busy machine.
+    match validity.read() {
+        Reading::Until(instant) if boottime_ns() < instant => Ok(validity),
+        _ => {
+            let lost = "the hold was lost before the command started; try again";
+            Err((exit::LOST, lost.to_owned()))
+        }
+    }
 }
 
 /// What the command is told of its hold.
@@ -275,6 +290,18 @@ fn set_signal_mask() -> io::Result<SigSet> {
     heard.add(Signal::SIGCHLD);
     heard.thread_unblock()?;
     Ok(inherited)
+}
+
+/// The command has ended: from now on a signal ends this process. Returns one that came just before, which is meant for
+/// the loop around this command.
+async fn interrupt_after_the_end(signals: &mut Signals) -> Option<End> {
+    kernel::default_again(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP]);
+    while let Some(arrival) = signals.waiting().await {
+        if matches!(arrival.signal, Signal::SIGINT | Signal::SIGQUIT) {
+            return Some(End::Signal(arrival.signal as i32));
+        }
+    }
+    None
 }
 
 async fn wait_ending_signal(signals: &mut Signals) -> Signal {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use futures_core::Stream;
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 use signal_hook_tokio::SignalsInfo;
@@ -31,8 +32,18 @@ const PASSED_ON: [Signal; 9] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) signal: Signal,
-    /// A process sent it: perhaps to this one alone. Otherwise the kernel did, for the terminal, to the whole group.
-    pub(super) by_process: bool,
+    pub(super) sender: Sender,
+}
+
+/// The origin of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// The kernel, for the terminal: the whole group heard it.
+    Kernel,
+    /// A process, perhaps to this one alone.
+    Process(Pid),
+    /// One that came before the command was there.
+    Unknown,
 }
 
 /// Ends a wait.
@@ -66,8 +77,12 @@ impl Signals {
                 return std::future::pending().await;
             };
             if let Ok(signal) = Signal::try_from(origin.signal) {
-                let by_process = matches!(origin.cause, Cause::Sent(_));
-                return Arrival { signal, by_process };
+                let sender = match (origin.cause, origin.process) {
+                    (Cause::Sent(_), Some(process)) => Sender::Process(Pid::from_raw(process.pid)),
+                    (Cause::Sent(_), None) => Sender::Unknown,
+                    _ => Sender::Kernel,
+                };
+                return Arrival { signal, sender };
             }
         }
     }

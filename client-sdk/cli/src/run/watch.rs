@@ -47,7 +47,7 @@ pub(super) struct Orders<'a> {
 
 /// How it ended.
 pub(super) struct Ending {
-    /// `None` if it goes on without its hold, since nobody here may end it.
+    /// `None` if it goes on without its hold, since this user may not end it.
     pub(super) status: Option<ExitStatus>,
     /// It was stopped because of its hold.
     pub(super) stopped: bool,
@@ -135,6 +135,13 @@ impl<'a> Watch<'a> {
                 // The shell takes the terminal. A stopped command acts as little as a dead one, so that nothing need be
                 // enforced meanwhile. SIGCONT is heard afterwards: after the order to stop, if the hold was lost.
                 kernel::stop_by(stop);
+                self.act();
+                // What stopped the command has stopped this process: it is not passed on once more.
+                while let Some(arrival) = signals.waiting().await {
+                    if arrival.signal != Signal::SIGTSTP {
+                        self.take_signal(arrival);
+                    }
+                }
             }
             alarm.set(self.act())?;
             if self.is_over() {
@@ -159,11 +166,14 @@ impl<'a> Watch<'a> {
     /// True if the command has ended, and, when it was stopped, all that it had started, too; or if what goes on after
     /// the end of its hold cannot be ended from here.
     fn is_over(&self) -> bool {
-        let is_killed = self.stage == Stage::Killed;
-        if self.processes.command_ended() {
-            return self.stage == Stage::Running || self.processes.all_ended(is_killed);
+        let has_ended = self.processes.command_ended();
+        if self.stage == Stage::Running {
+            return has_ended;
         }
-        is_killed && boottime_ns() >= self.hold.valid_until && self.processes.none_can_be_ended()
+        let is_killed = self.stage == Stage::Killed;
+        let is_late = is_killed && boottime_ns() >= self.hold.valid_until;
+        (has_ended && self.processes.all_ended(is_killed))
+            || (is_late && self.processes.none_can_be_ended())
     }
 
     /// Does what is due, and says when to look again.

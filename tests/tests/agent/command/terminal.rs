@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, getpgid};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, getpgid, mkfifo};
 use tempfile::TempDir;
 use tenure_tests::harness::{
-    Agent, Client, END, INTERRUPT, Program, QUIT, SUSPEND, Shell, Typist, binary, read_pid,
-    read_when_there, until,
+    Agent, Client, END, INTERRUPT, Program, QUIT, SUSPEND, Shell, TenureRun, Typist, binary,
+    eventually, read_pid, read_when_there, until,
 };
 
 /// A loop whose first command goes on until a key ends it.
@@ -42,7 +43,7 @@ struct Row {
     as_flock: bool,
 }
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 14] = [
     Row {
         what: "Ctrl-C ends a loop at the prompt",
         steps: &[Line(LOOP), Sees("began-1\n"), Press(INTERRUPT), Listens],
@@ -110,8 +111,22 @@ const ROWS: [Row; 13] = [
             Listens,
             Line("bg"),
             Listens,
-            Line("touch go"),
+            Line("echo >go"),
             Sees("end-1\n"),
+            Listens,
+        ],
+        marks: &[],
+        as_flock: true,
+    },
+    Row {
+        what: "a command that stops its own group, and fg",
+        steps: &[
+            Line("{} sh stops.sh"),
+            Sees("began-1\n"),
+            Listens,
+            Line("fg"),
+            Says("one"),
+            Press(END),
             Listens,
         ],
         marks: &[],
@@ -203,18 +218,19 @@ fn folder(wrapper: &str) -> TempDir {
     write("loop.sh", LOOP);
     write(
         "takes.sh",
-        "{} sh -c 'trap \"printf took-1; echo; exit 0\" INT; printf \"began-%s\\n\" 1; while :; do sleep 0.05; done'\n\
+        "{} sh -c 'trap \"printf took-1; echo; exit 0\" INT; until grep -q State:.S /proc/$PPID/status; do :; done; printf \"began-%s\\n\" 1; while :; do sleep 0.05; done'\n\
          printf 'after-%s\\n' 1\n",
     );
     write("ask.sh", &format!("{ASK}\n").replace("sh -c ", "exec sh -c "));
+    write("stops.sh", "printf 'began-%s\\n' 1; kill -TSTP 0; exec sh talk.sh\n");
     write(
         "talk.sh",
         "printf 'began-%s\\n' 1; while read a; do printf 'heard-%s\\n' \"$a\"; done\n",
     );
-    write(
-        "wait.sh",
-        "printf 'began-%s\\n' 1; until [ -e go ]; do sleep 0.05; done; printf 'end-%s\\n' 1\n",
-    );
+    write("wait.sh", "exec 3<>go; printf 'began-%s\\n' 1; read a <&3; printf 'end-%s\\n' 1\n");
+    // A shell that has started a process by vfork(2), and whose child was stopped before it executed its program, does
+    // not stop: what is to be stopped starts none.
+    mkfifo(&folder.path().join("go"), Mode::S_IRWXU).expect("it is ours");
     write("five", "abcde");
     folder
 }
@@ -343,4 +359,41 @@ fn a_lost_hold_ends_all_that_was_started_on_a_terminal() {
     }
     // The shell is not touched.
     typist.shell_listens();
+}
+
+#[test]
+fn children_of_the_shell_before_are_none_of_the_command() {
+    let agent = Agent::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut typist = Typist::at(Shell::Bash, folder.path(), &agent.socket());
+    // bash starts `tee` as a child of the process that becomes tenure.
+    typist.line(
+        "tenure lock x --kill-after 1m -- sh -c 'trap \"sleep 0.2; echo cleaned; exit 3\" TERM; \
+         printf \"began-%s\\n\" 1; while :; do sleep 0.05; done' > >(exec tee log); printf 'status-%s\\n' $?",
+    );
+    typist.sees("began-1\n");
+    agent.http().post("/v1/revoke", &serde_json::json!({"kind": "leader", "name": "x"})).json(200);
+    typist.sees("status-74\n");
+    assert_eq!(read_when_there(&folder.path().join("log")), "began-1\ncleaned\n");
+    assert!(!typist.screen().contains("keeps the hold"), "{}", typist.screen());
+}
+
+#[test]
+fn an_interrupt_after_the_command_has_ended_is_not_swallowed() {
+    let agent = Agent::start();
+    // The agent stands still, so that the end of the hold takes a while.
+    let script = format!("kill -STOP {}", agent.pid());
+    eventually("an interrupt before the wrapper has ended", || {
+        let mut run =
+            TenureRun::new(&agent.socket(), &["--leader", "x"], &["sh", "-c", &script]).start();
+        let children = format!("/proc/{0}/task/{0}/children", run.pid());
+        let has_child = || fs::read_to_string(&children).is_ok_and(|it| !it.trim().is_empty());
+        until("the command", || has_child() || run.ended().is_some());
+        until("the command's end", || !has_child());
+        run.signal(Signal::SIGINT);
+        let code = run.wait_code();
+        kill(Pid::from_raw(i32::try_from(agent.pid()).expect("a process id")), Signal::SIGCONT)
+            .expect("it is there");
+        (code == 128 + 2).then_some(())
+    });
 }

@@ -12,7 +12,7 @@ use crate::output::say;
 use crate::run::child::Guarded;
 use crate::run::family::{self, Member};
 use crate::run::kernel::{self, Change};
-use crate::run::signals::Arrival;
+use crate::run::signals::{Arrival, Sender};
 use crate::run::terminal::Terminal;
 
 /// Looks for processes that were started while the others were signalled.
@@ -60,25 +60,28 @@ impl<'a> Processes<'a> {
     /// processes, those count that hold on to the tether, and none of them after SIGKILL.
     pub(super) fn all_ended(&self, killed: bool) -> bool {
         // A process that was not seen because it moved meanwhile is seen the second time.
-        match (self.family(), self.family()) {
+        match (self.whole_family(), self.whole_family()) {
             (Some(first), Some(second)) => first.is_empty() && second.is_empty(),
             _ => self.guarded.left_nothing() || killed,
         }
     }
 
-    /// True if the command goes on, and nobody here may end any of its processes.
+    /// True if processes of the command go on, and this user may end none of them.
     pub(super) fn none_can_be_ended(&self) -> bool {
-        let family = family::living(self.program.as_ref().and_then(pid_of)).unwrap_or_default();
+        let family = self.whole_family().unwrap_or_default();
         !family.is_empty()
             && family.iter().all(|member| kill(member.pid, None) == Err(Errno::EPERM))
     }
 
-    /// The command and all that it has started, but those whom nobody here may kill.
+    /// The command and all that it has started, but what this user may not kill.
     fn family(&self) -> Option<Vec<Member>> {
-        let program = self.program.as_ref().and_then(pid_of);
-        let mut family = family::living(program)?;
+        let mut family = self.whole_family()?;
         family.retain(|member| !self.untouchable.contains(&member.pid));
         Some(family)
+    }
+
+    fn whole_family(&self) -> Option<Vec<Member>> {
+        family::living(self.guarded.others(), self.program.as_ref().and_then(pid_of))
     }
 
     /// Looks at the command; if it was just stopped in a way in which this process is to stop with it, as Ctrl-Z does,
@@ -105,7 +108,7 @@ impl<'a> Processes<'a> {
         })
     }
 
-    /// Returns, once, when nobody whom the command left behind holds on to the tether any more.
+    /// Returns, once, when no process that the command left behind holds on to the tether any more.
     /// Dropping the future loses nothing.
     pub(super) async fn deserted(&mut self) {
         if !self.ended || self.deserted {
@@ -115,28 +118,36 @@ impl<'a> Processes<'a> {
         self.deserted = true;
     }
 
-    /// True if the command heard a signal of the terminal by itself.
+    /// True if the command heard a signal by itself: one of the terminal, or of its own to the group.
     pub(super) fn heard(&self, arrival: Arrival) -> bool {
-        let to_leader = arrival.signal == Signal::SIGHUP && kernel::leads_session();
-        self.guarded.own_group().is_none() && !arrival.by_process && !to_leader
+        if self.guarded.own_group().is_some() {
+            return false;
+        }
+        match arrival.sender {
+            Sender::Kernel => arrival.signal != Signal::SIGHUP || !kernel::leads_session(),
+            Sender::Process(sender) => {
+                self.family().is_some_and(|family| family.iter().any(|member| member.pid == sender))
+            }
+            Sender::Unknown => false,
+        }
     }
 
     /// Sends a signal to the processes of the command that are in its process group, as a shell would.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = self.guarded.pid();
-        // None of these may be somebody else's: the first process is not reaped yet. That nobody is left is no failure.
+        // None of these may belong to another program: the first process is not reaped yet. That none is left is no failure.
         if let Some(group) = self.guarded.own_group() {
-            let _nobody = killpg(group, signal);
+            let _none_left = killpg(group, signal);
             return;
         }
         // A shell has made a group for itself.
         let groups = [Ok(getpgrp()), getpgid(Some(pid))];
         let Some(family) = self.family() else {
-            let _nobody = kill(pid, signal);
+            let _none_left = kill(pid, signal);
             return;
         };
         for member in family.iter().filter(|member| groups.contains(&Ok(member.group))) {
-            let _nobody = kill(member.pid, signal);
+            let _none_left = kill(member.pid, signal);
         }
     }
 
@@ -215,11 +226,8 @@ impl<'a> Processes<'a> {
     ///
     /// # Errors
     ///
-    /// When somebody else took its exit status.
+    /// When another part of this program took its exit status.
     pub(super) fn finish(&mut self) -> io::Result<(Option<ExitStatus>, bool)> {
-        if let Some(terminal) = &self.terminal {
-            terminal.restore();
-        }
         let left_nothing = self.guarded.left_nothing();
         if !self.ended {
             return Ok((None, left_nothing));
@@ -227,6 +235,10 @@ impl<'a> Processes<'a> {
         let status = self.guarded.reap()?;
         // It hid those who ended after it.
         self.reap_orphans();
+        if let Some(terminal) = &self.terminal {
+            // Not before: a zombie counts as a member of its group.
+            terminal.restore();
+        }
         Ok((Some(status), left_nothing))
     }
 }
