@@ -12,7 +12,6 @@ mod directories;
 mod drills;
 mod endpoints;
 mod errors;
-mod fleet;
 mod full_disk;
 mod gone_callers;
 mod guarded_work;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure::wire::Kind;
 use tenure_core::keeper::Reply;
-use tenure_tests::fleet::{Counts, Fleet, NEAR, Planted, Worker};
+use tenure_simulation::fleet::{Counts, Fleet, NEAR, Planted, Worker};
 use uuid::Uuid;
 
 const KINDS: [Kind; 4] = [Kind::Leader, Kind::Lease, Kind::Semaphore, Kind::Master];

@@ -1,4 +1,5 @@
-//! A deterministic simulation of agents, programs and an upstream, in one thread and one process.
+//! A deterministic simulation of agents, programs and an upstream, in one thread and one process; and [`fleet`], of what
+//! many agents cost a Redis.
 //!
 //! [`run`] draws a `Plan` from a seed, and then everything from the same generator: which
 //! message is late, lost or doubled, who is stopped, killed or put to sleep, what programs ask for.
@@ -8,6 +9,8 @@
 //! violation ends the run, and its seed shows it again.
 
 use tenure_conformance::random;
+
+pub mod fleet;
 
 mod agent;
 mod behaviour;

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use tenure_tests::sim::{Options, Outcome, Planted, run};
+use tenure_simulation::{Options, Outcome, Planted, run};
 
 /// Runs of every test run; `tests/run` has many more, in a release build.
 const SEEDS: Range<u64> = 1_000_000..1_000_080;
@@ -22,7 +22,7 @@ fn report(outcome: &Outcome, planted: Option<Planted>) -> String {
     }
     let _ = write!(
         text,
-        "again: cargo run --release -p tenure-tests --bin simulate -- --seed {} --trace",
+        "again: cargo run --release -p tenure-simulation -- --seed {} --trace",
         outcome.seed
     );
     text

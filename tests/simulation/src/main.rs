@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use tenure_tests::sim::{Options, Outcome, Planted, run};
+use tenure_simulation::{Options, Outcome, Planted, run};
 
 /// Seeds tried for each planted fault unless told otherwise.
 const FAULT_SEEDS: Range<u64> = 1..1001;
@@ -168,7 +168,7 @@ fn report(outcome: &Outcome, options: &Options) {
         println!("{}", violation.what);
         let fault = options.planted.map(|planted| format!(" --fault {planted}"));
         println!(
-            "again: cargo run --release -p tenure-tests --bin simulate -- --seed {seed}{} --trace",
+            "again: cargo run --release -p tenure-simulation -- --seed {seed}{} --trace",
             fault.unwrap_or_default()
         );
     } else {
