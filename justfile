@@ -1,7 +1,7 @@
 # Lanes, from the quickest to the longest: `just` lists them. `pip install rust-just` or `cargo install just` installs the runner.
 # Each is a line or two: whoever has no runner types them.
 
-features := "--features tenured/systemd"
+features := "--features tenured/systemd,tenure-cluster-simulation/run"
 
 _lanes:
     @just --list --unsorted
@@ -24,7 +24,7 @@ e2e AREA NAME='':
 
 # Seeds of the simulation, optimised
 seeds FIRST='1' LAST='501':
-    cargo run --release --package tenure-tests --bin simulate -- --seeds {{FIRST}}..{{LAST}}
+    cargo run --release --package tenure-simulation -- --seeds {{FIRST}}..{{LAST}}
 
 # Format, lints, licences, the documentation, and builds with fewer features
 lint:

@@ -365,7 +365,7 @@ impl Agent {
                 let log = fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
                 assert!(
                     !log.contains("does not speak with systemd"),
-                    "this takes `cargo build --workspace --bins --features tenured/systemd`"
+                    "this takes `cargo build --workspace --bins --features tenured/systemd,tenure-cluster-simulation/run`"
                 );
                 if log.matches(READY_LINE).count() < *starts {
                     return None;

@@ -21,7 +21,7 @@ pub fn binary(name: &str) -> PathBuf {
         beside
     };
     let path = profile.join(name);
-    let build = "build it with `cargo build --workspace --bins --tests --features tenured/systemd`";
+    let build = "build it with `cargo build --workspace --bins --tests --features tenured/systemd,tenure-cluster-simulation/run`";
     assert!(path.is_file(), "{} is missing: {build}", path.display());
     if let Some(source) = newer_source(&path) {
         panic!("{} is older than {}: {build}", path.display(), source.display());
