@@ -124,7 +124,7 @@ fn guarded_work_whose_wrapper_was_killed_keeps_its_hold_over_a_restart_while_it_
 
 /// Root that may not signal other users, as a user whose command went through sudo.
 fn start_as_user(agent: &Agent, guarded: &[&str]) -> Program {
-    let args = ["--leader", "role", "--ttl", "3s", "--kill-after", "100ms"];
+    let args = ["--leader", "role", "--ttl", "6s", "--kill-after", "100ms"];
     let run = TenureRun::new(&agent.socket(), &args, guarded).into_command();
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-kill"]).arg(run.get_program()).args(run.get_args());
@@ -152,7 +152,7 @@ fn what_another_user_owns_is_named_and_left_alone_when_its_hold_is_over() {
         let mut run = start_as_user(&agent, &guarded);
         let child = read_pid(&path);
         agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
-        // A beat came less than a third of the ttl ago.
+        // The wrapper knows of the beats up to the one with which it began, a moment ago.
         let kept_until = boottime_ns() + 1_000_000_000;
         let status = run.wait_code();
         assert!(boottime_ns() > kept_until, "{guarded:?}: it was given back before its end");

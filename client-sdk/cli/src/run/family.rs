@@ -67,6 +67,25 @@ pub(super) fn living(others: &[Pid], except: Option<Pid>) -> Option<Vec<Member>>
     Some(members)
 }
 
+/// True if a process is of the group and descends from this process; it may have ended, if nothing has reaped it.
+pub(super) fn is_of(group: Pid, process: Pid) -> bool {
+    let Some(entry) = Entry::of(process).filter(|entry| entry.group == group) else { return false };
+    let mut parent = entry.parent;
+    // The first process has no parent.
+    while parent != getpid() {
+        match Entry::of(parent).filter(|entry| entry.parent != parent && parent.as_raw() > 1) {
+            Some(entry) => parent = entry.parent,
+            None => return false,
+        }
+    }
+    true
+}
+
+/// False if a process goes on, or has ended.
+pub(super) fn is_stopped(process: Pid) -> bool {
+    Entry::of(process).is_none_or(|entry| entry.stopped)
+}
+
 /// The name of a process's program, as the kernel keeps it.
 pub(super) fn name(pid: Pid) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -78,23 +97,39 @@ struct Entry {
     pid: Pid,
     parent: Pid,
     group: Pid,
+    stopped: bool,
     ended: bool,
 }
 
 impl Entry {
-    fn parse(pid: Pid, stat: &str) -> Option<Entry> {
+    fn of(pid: Pid) -> Option<Entry> {
+        Entry::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(process: Pid, stat: &str) -> Option<Entry> {
         // The name before it may contain anything.
         let (_, rest) = stat.rsplit_once(')')?;
-        let mut words = rest.split_ascii_whitespace();
-        let ended = matches!(words.next()?, "Z" | "X");
-        let mut id = || words.next()?.parse().ok().map(Pid::from_raw);
-        Some(Entry { pid, parent: id()?, group: id()?, ended })
+        let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let state = *words.first()?;
+        // A process whose first thread has ended shows the state of that, while the others go on.
+        let has_threads = words.get(17).is_some_and(|count| *count != "1");
+        let ended = state == "X" || (state == "Z" && !has_threads);
+        let id = |at: usize| pid(words.get(at)?);
+        Some(Entry {
+            pid: process,
+            parent: id(1)?,
+            group: id(2)?,
+            stopped: matches!(state, "T" | "t"),
+            ended,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+
+    use nix::unistd::getpgrp;
 
     use super::*;
 
@@ -103,6 +138,13 @@ mod tests {
         let entry = Entry::parse(Pid::from_raw(7), "7 (a) Z 1 1 (b) S 3 5 5 0 -1").expect("parsed");
         assert_eq!((entry.parent.as_raw(), entry.group.as_raw(), entry.ended), (3, 5, false));
         assert!(Entry::parse(Pid::from_raw(7), "7 (a) Z 3 5 5").expect("parsed").ended);
+        let two_threads = "7 (a) Z 3 5 5 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0";
+        assert!(!Entry::parse(Pid::from_raw(7), two_threads).expect("parsed").ended);
+        assert!(
+            Entry::parse(Pid::from_raw(7), &two_threads.replace("0 2 0", "0 1 0"))
+                .expect("parsed")
+                .ended
+        );
         assert!(Entry::parse(Pid::from_raw(7), "7 (a").is_none());
     }
 
@@ -116,6 +158,7 @@ mod tests {
         };
         assert!(is_seen(&[], None) && !is_seen(&[pid], None) && !is_seen(&[], Some(pid)));
         assert!(children().contains(&pid));
+        assert!(is_of(getpgrp(), pid) && !is_of(pid, pid) && !is_of(getpgrp(), Pid::from_raw(1)));
         child.kill().expect("it runs");
         child.wait().expect("it ended");
         assert!(!is_seen(&[], None));

@@ -74,15 +74,20 @@ pub(super) fn is_ignored(signal: Signal) -> bool {
 }
 
 /// Stops this process by a signal of job control, as the terminal would, and returns when it goes on. The kernel does
-/// not stop a process whom no shell could continue.
-pub(super) fn stop_by(signal: Signal) {
+/// not stop a process whom no shell could continue. Does nothing if `still` says no once a signal that continues
+/// this process would be noticed.
+pub(super) fn stop_by(signal: Signal, still: impl Fn() -> bool) {
     let mut only = SigSet::empty();
     only.add(signal);
     // Each of these could fail only if there were no such signal. One that the terminal sends while it is blocked counts
     // for this: two of them would stop this process twice.
     let before = only.thread_swap_mask(SigmaskHow::SIG_BLOCK);
     if let Ok(old) = action(signal, Some(&default_action())) {
+        // SIGCONT takes it back from here on.
         let _sent = kill(getpid(), signal);
+        if !still() {
+            let _taken_back = action(signal, Some(&ignored()));
+        }
         let _stopped = only.thread_unblock();
         let _restored = action(signal, Some(&old));
     }
@@ -94,6 +99,10 @@ pub(super) fn default_again(signals: &[Signal]) {
     for signal in signals.iter().filter(|signal| !is_ignored(**signal)) {
         let _there_is_none = action(*signal, Some(&default_action()));
     }
+}
+
+fn ignored() -> libc::sigaction {
+    libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default_action() }
 }
 
 fn default_action() -> libc::sigaction {

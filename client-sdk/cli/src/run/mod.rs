@@ -226,7 +226,7 @@ fn not_acquired(args: &RunArgs, what: &str, error: &CallError) -> Failure {
 /// Everybody who names a limit decides for all, also one who is refused.
 fn say_limit_changed(what: &str, changed: Option<LimitChanged>) {
     if let Some(LimitChanged { from, to }) = changed {
-        eprintln!("{what}: limit changed from {from} to {to} for everybody");
+        say(&format!("{what}: limit changed from {from} to {to} for everybody"));
     }
 }
 
@@ -308,7 +308,7 @@ async fn wait_ending_signal(signals: &mut Signals) -> Signal {
     loop {
         match signals.next().await.signal {
             signal if ends_wait(signal) => return signal,
-            Signal::SIGTSTP => kernel::stop_by(Signal::SIGTSTP),
+            Signal::SIGTSTP => kernel::stop_by(Signal::SIGTSTP, || true),
             _ => {}
         }
     }

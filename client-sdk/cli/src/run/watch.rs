@@ -134,7 +134,7 @@ impl<'a> Watch<'a> {
             {
                 // The shell takes the terminal. A stopped command acts as little as a dead one, so that nothing need be
                 // enforced meanwhile. SIGCONT is heard afterwards: after the order to stop, if the hold was lost.
-                kernel::stop_by(stop);
+                kernel::stop_by(stop, || self.processes.command_is_stopped());
                 self.act();
                 // What stopped the command has stopped this process: it is not passed on once more.
                 while let Some(arrival) = signals.waiting().await {

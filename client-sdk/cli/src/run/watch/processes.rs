@@ -108,6 +108,11 @@ impl<'a> Processes<'a> {
         })
     }
 
+    /// False if the command was continued since it was looked at.
+    pub(super) fn command_is_stopped(&self) -> bool {
+        family::is_stopped(self.guarded.pid())
+    }
+
     /// Returns, once, when no process that the command left behind holds on to the tether any more.
     /// Dropping the future loses nothing.
     pub(super) async fn deserted(&mut self) {
@@ -125,9 +130,8 @@ impl<'a> Processes<'a> {
         }
         match arrival.sender {
             Sender::Kernel => arrival.signal != Signal::SIGHUP || !kernel::leads_session(),
-            Sender::Process(sender) => {
-                self.family().is_some_and(|family| family.iter().any(|member| member.pid == sender))
-            }
+            // Signals to this process alone come from elsewhere: an interactive shell has a group of its own.
+            Sender::Process(sender) => family::is_of(getpgrp(), sender),
             Sender::Unknown => false,
         }
     }
