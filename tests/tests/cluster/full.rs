@@ -59,7 +59,7 @@ impl Nodes {
         let ttl = json!({"secs": 3600, "nanos": 0});
         let claim = json!({
             "id": id(number), "resource": resource(number), "ttl": ttl, "terms": "Leader", "enqueue": false,
-            "owner": {"session": id(0), "host": "here", "name": "program"},
+            "owner": {"session": id(0), "host": "h".repeat(200), "name": "p".repeat(200)},
         });
         self.ask(node, "claim", &claim)
     }
@@ -135,7 +135,8 @@ fn a_full_cluster_takes_nothing_more_and_can_still_be_saved_and_grown() {
     nodes.run(0, &["add", &nodes.addresses[1]]);
     assert_eq!(nodes.status(0)["members"].as_array().unwrap().len(), 3);
 
-    for number in 1..=held {
+    // A hundred of them are more than the estimate may be wrong by.
+    for number in 1..=held.min(100) {
         let release = json!({"claim": id(number), "resource": resource(number)});
         assert_eq!(nodes.ask(0, "release", &release).0, 200);
     }

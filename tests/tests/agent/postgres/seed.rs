@@ -204,8 +204,8 @@ fn a_shutdown_stops_the_work_before_it_releases() {
     let (stopping, stopped) = (folder.path().join("stopping"), folder.path().join("stopped"));
     let go = folder.path().join("go");
     let script = format!(
-        "trap 'echo > {}; while ! test -e {}; do sleep 0.01; done; echo > {}; exit 0' TERM; \
-         while :; do sleep 0.01; done",
+        "trap 'echo > {}; while ! test -e {} && kill -0 $PPID; do sleep 0.01; done; echo > {}; exit 0' TERM; \
+         while kill -0 $PPID; do sleep 0.01; done",
         stopping.display(),
         go.display(),
         stopped.display()
