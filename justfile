@@ -6,19 +6,19 @@ features := "--features tenured/systemd,tenure-cluster-simulation/run"
 _lanes:
     @just --list --unsorted
 
-# The pure crates are built by themselves, with what few crates they need: nextest would link every test program of the workspace first.
+# Only three packages: with --workspace, nextest would link every test program first.
 # What to run after every edit: format, lints but for those of tests, the pure crates, 200 seeds
 quick: format
     cargo clippy --workspace {{features}} -- -D warnings
     cargo nextest run --package tenure-bounds --package tenure-core --package tenure-wire
     cargo build --workspace {{features}} --bin simulate
-    target/debug/simulate --seeds 1..201
+    ${CARGO_TARGET_DIR:-target}/debug/simulate --seeds 1..201
 
 # Tests whose path has NAME in it, of every crate and area
 test NAME:
     cargo nextest run --workspace {{features}} -E 'test({{NAME}})'
 
-# End-to-end tests of an AREA: agent, gateway, cluster, sdk, repository; of those, the ones with NAME in their path
+# End-to-end tests of an AREA: agent, gateway, cluster, sdk, repository, images; of those, the ones with NAME in their path
 e2e AREA NAME='':
     cargo nextest run --workspace {{features}} -E 'binary({{AREA}}) and test(/{{NAME}}/)'
 

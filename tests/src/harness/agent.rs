@@ -156,6 +156,7 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
     if setup.service_manager.is_none() {
         command.stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
     }
+    let level = std::env::var("TENURED_LOG").unwrap_or_else(|_| "info".to_owned());
     command
         .arg("agent")
         .arg("--socket")
@@ -164,7 +165,7 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .arg(dir.join("state"))
         .arg("--runtime-dir")
         .arg(dir.join("run"))
-        .args(["--upstream", setup.upstream.as_deref().unwrap_or("embedded:"), "--log", "info"])
+        .args(["--upstream", setup.upstream.as_deref().unwrap_or("embedded:"), "--log", &level])
         .stdout(log.try_clone().expect("a file can be shared"))
         .stderr(log);
     if setup.marks {
