@@ -94,7 +94,7 @@ pub(super) fn stop_by(signal: Signal, still: impl Fn() -> bool) {
     let _restored = before.and_then(|before| before.thread_set_mask());
 }
 
-/// Has signals end this process again, but those that were ignored when it was started.
+/// Gives signals their default action again, so that they end this process, but those that were ignored at its start.
 pub(super) fn default_again(signals: &[Signal]) {
     for signal in signals.iter().filter(|signal| !is_ignored(**signal)) {
         let _there_is_none = action(*signal, Some(&default_action()));

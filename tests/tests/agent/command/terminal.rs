@@ -228,8 +228,8 @@ fn folder(wrapper: &str) -> TempDir {
         "printf 'began-%s\\n' 1; while read a; do printf 'heard-%s\\n' \"$a\"; done\n",
     );
     write("wait.sh", "exec 3<>go; printf 'began-%s\\n' 1; read a <&3; printf 'end-%s\\n' 1\n");
-    // A shell that has started a process by vfork(2), and whose child was stopped before it executed its program, does
-    // not stop: what is to be stopped starts none.
+    // dash starts programs by vfork(2), and does not stop while its child is stopped before it has executed one. So the
+    // scripts that Ctrl-Z is to stop wait by builtins of the shell.
     mkfifo(&folder.path().join("go"), Mode::S_IRWXU).expect("it is ours");
     write("five", "abcde");
     folder
