@@ -43,7 +43,7 @@ pub(crate) struct Agent {
     pub(super) host: usize,
     pub(super) machine: Machine,
     pub(super) life: Life,
-    pub(super) keeper: Option<Keeper>,
+    pub(super) keeper: Option<Box<Keeper>>,
     pub(super) turn: Turn<PlantedOrder>,
     /// Its own store, if the upstream is embedded.
     pub(super) store: Option<Store>,
@@ -205,7 +205,7 @@ impl Agent {
             core.judge(Invariant::Exclusion, verdict);
         }
         self.check_sizes(core);
-        if self.keeper.as_ref().is_some_and(Keeper::stopped) {
+        if self.keeper.as_ref().is_some_and(|keeper| keeper.stopped()) {
             self.end(core, upstream);
         }
         self.tend(core);

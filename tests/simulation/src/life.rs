@@ -102,7 +102,7 @@ impl Agent {
         self.life.standstills = Standstills::new(now);
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
-        self.keeper = Some(keeper);
+        self.keeper = Some(Box::new(keeper));
         self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
         self.tend(core);
         // The machine may have stood still in the first turn, and a master come that goes before: what

@@ -8,7 +8,8 @@ use super::time::TrueTime;
 struct Entry<T> {
     at: TrueTime,
     order: u64,
-    what: T,
+    // Apart from the heap, which moves its entries.
+    what: Box<T>,
 }
 
 impl<T> Ord for Entry<T> {
@@ -47,13 +48,13 @@ impl<T> Default for Queue<T> {
 impl<T> Queue<T> {
     /// Plans a happening.
     pub(crate) fn push(&mut self, at: TrueTime, what: T) {
-        self.heap.push(Entry { at, order: self.next, what });
+        self.heap.push(Entry { at, order: self.next, what: Box::new(what) });
         self.next += 1;
     }
 
     /// Takes the next happening.
     pub(crate) fn pop(&mut self) -> Option<(TrueTime, T)> {
-        self.heap.pop().map(|entry| (entry.at, entry.what))
+        self.heap.pop().map(|entry| (entry.at, *entry.what))
     }
 }
 

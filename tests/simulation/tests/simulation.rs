@@ -7,7 +7,7 @@ use std::ops::Range;
 use tenure_simulation::{Options, Outcome, Planted, run};
 
 /// Runs of every test run; `tests/run` has many more, in a release build.
-const SEEDS: Range<u64> = 1_000_000..1_000_080;
+const SEEDS: Range<u64> = 1_000_000..1_000_240;
 /// A planted fault must show within so many runs.
 const FAULT_SEEDS: Range<u64> = 1..301;
 
@@ -37,12 +37,12 @@ fn keep_the_rules(seeds: Range<u64>) {
 
 #[test]
 fn the_rules_hold() {
-    keep_the_rules(SEEDS.start..SEEDS.start + 40);
+    keep_the_rules(SEEDS.start..SEEDS.start + 120);
 }
 
 #[test]
 fn the_rules_hold_for_others() {
-    keep_the_rules(SEEDS.start + 40..SEEDS.end);
+    keep_the_rules(SEEDS.start + 120..SEEDS.end);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_seed_repeats_itself() {
 #[test]
 fn runs_see_what_they_are_for() {
     let mut seen = std::collections::BTreeMap::<&str, u64>::new();
-    for seed in SEEDS.start..SEEDS.start + 40 {
+    for seed in SEEDS.start..SEEDS.start + 120 {
         for (what, count) in run(seed, &Options::default()).seen {
             *seen.entry(what).or_default() += count;
         }

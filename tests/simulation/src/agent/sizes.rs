@@ -1,7 +1,5 @@
 //! The sizes of an agent's tables, held against their limits.
 
-use std::collections::BTreeMap;
-
 use tenure_core::keeper::{
     PENDING_ENDS_MAX, RECORDS_WAITING_MAX, REMEMBERED_MAX, RING_BYTES_MAX, STREAMS_PER_SESSION_MAX,
 };
@@ -14,8 +12,8 @@ impl Agent {
     pub(super) fn check_sizes(&self, core: &mut Core) {
         let Some(keeper) = &self.keeper else { return };
         let settings = &core.plan.settings;
-        let sizes: BTreeMap<_, _> = keeper.sizes().into_iter().collect();
-        let of = |name: &str| sizes.get(name).copied().unwrap_or(0);
+        let sizes = keeper.sizes();
+        let of = |name: &str| sizes.iter().find(|it| it.0 == name).map_or(0, |it| it.1);
         let (sessions, holds, departures) = (of("sessions"), of("holds"), of("pending releases"));
         // Every alarm has one entry at most: of a hold its deadline, its patience and its beat, of a session
         // its tether, its progress and its beat, of a contest its next attempt and its next telling.
