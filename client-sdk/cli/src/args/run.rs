@@ -104,9 +104,12 @@ pub(crate) struct RunArgs {
     /// Wait at most this long. Default: for ever
     #[arg(long, short, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Try once
+    /// Wait for no holder
     #[arg(long, short, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
+    /// How long --no-wait waits for a store that does not answer, as in an election
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse, requires = "no_wait")]
+    pub(crate) store_wait: Duration,
     /// Exit status when somebody else has it, or had it for all of --wait
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     pub(crate) conflict_exit_code: u8,

@@ -30,7 +30,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// How long giving up may take: the end of this process says the same.
 const ABANDON_MAX: Duration = Duration::from_millis(500);
 
-type Asking = Pin<Box<dyn Future<Output = Result<AcquireReply, CallError>>>>;
+/// The answer, and when it was asked for: just before, ns of the clock of valid-until.
+type Asking = Pin<Box<dyn Future<Output = (Result<AcquireReply, CallError>, u64)>>>;
 
 /// An acquire on its way.
 pub(super) struct Campaign {
@@ -41,6 +42,8 @@ pub(super) struct Campaign {
     until: Option<Instant>,
     /// How long an agent may be away before it has answered for the first time.
     begin_by: Instant,
+    /// How long whoever waits for no holder waits for the store.
+    store_by: Instant,
     place: Rc<Place>,
 }
 
@@ -53,13 +56,19 @@ pub(super) struct Granted {
 }
 
 impl Campaign {
-    /// For a resource. `acquire.session` is set here; the request keeps its id over every repeat.
-    pub(super) fn new(client: Client, register: Register, acquire: Acquire) -> Campaign {
+    /// For a resource. `acquire.session` is set here; the request keeps its id until the agent has refused it.
+    pub(super) fn new(
+        client: Client,
+        register: Register,
+        acquire: Acquire,
+        store_wait: Duration,
+    ) -> Campaign {
         let now = Instant::now();
         let patience = acquire.timeout_ms.map(Duration::from_millis);
         let begin = patience.map_or(ANSWER_MAX, |patience| patience.clamp(ANSWER_MIN, AWAY_MAX));
         let (until, begin_by) = (patience.map(|patience| now + patience), now + begin);
-        Campaign { client, register, acquire, until, begin_by, place: Rc::default() }
+        let store_by = now + store_wait;
+        Campaign { client, register, acquire, until, begin_by, store_by, place: Rc::default() }
     }
 
     /// The place in the queue, as far as it is known by now.
@@ -78,7 +87,7 @@ impl Campaign {
         let registered = self.patiently(|| client.register(&register)).await?;
         self.place.session_is(registered.session);
         let session = registered.session;
-        let (mut asking, mut asked_at) = self.ask(session);
+        let mut asking = self.ask(session, Duration::ZERO);
         // Both at once: the wait for the stream would be one round trip more.
         let opening = self.patiently(|| client.events(session, None));
         let (stream, early) = {
@@ -91,16 +100,25 @@ impl Campaign {
         };
         let mut tether = Tether { registered, stream };
         let mut reply = early;
-        let (began, answer_by) = (Instant::now(), self.answer_by());
+        let (mut began, mut answer_by) = (Instant::now(), self.answer_by());
+        let mut pause = PAUSE_MIN;
         loop {
-            if let Some(reply) = reply.take() {
+            if let Some((reply, asked_at)) = reply.take() {
                 match reply {
                     Ok(AcquireReply::Acquired(acquired)) => {
                         return Ok(Granted { tether, acquired, asked_at });
                     }
                     Err(error) if self.is_worth_a_repeat(&error) => {
                         tether = self.attach(tether).await?;
-                        (asking, asked_at) = self.ask(tether.registered.session);
+                        asking = self.ask(tether.registered.session, Duration::ZERO);
+                    }
+                    Err(error) if self.waits_for_store(&error, pause) => {
+                        // The agent remembers under its id what became of a request.
+                        self.acquire.request = Some(Uuid::new_v4().to_string());
+                        asking = self.ask(tether.registered.session, pause);
+                        began = Instant::now() + pause;
+                        answer_by = Some(began + ANSWER_MAX);
+                        pause = PAUSE_MAX.min(pause * 2);
                     }
                     Err(error) => return Err(error),
                     Ok(AcquireReply::Waiting(_)) => return Err(not_asked_for()),
@@ -116,7 +134,7 @@ impl Campaign {
                     let before = tether.registered.session;
                     tether = self.attach(tether).await?;
                     if tether.registered.session != before {
-                        (asking, asked_at) = self.ask(tether.registered.session);
+                        asking = self.ask(tether.registered.session, Duration::ZERO);
                     }
                 },
                 () = at(answer_by) => return Err(self.no_answer(began)),
@@ -172,14 +190,37 @@ impl Campaign {
         }
     }
 
-    /// Asks for the hold; says when that was.
-    fn ask(&self, session: Uuid) -> (Asking, u64) {
+    /// Asks for the hold, after a pause.
+    fn ask(&self, session: Uuid, pause: Duration) -> Asking {
         let client = self.client.clone();
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         // Rounded up: not less than the user asked for.
         let timeout_ms = left.map(|left| millis(left) + 1);
         let acquire = Acquire { session, timeout_ms, ..self.acquire.clone() };
-        (Box::pin(async move { client.acquire(&acquire).await }), boottime_ns())
+        Box::pin(async move {
+            if !pause.is_zero() {
+                #[expect(clippy::disallowed_methods, reason = "a pause before a repetition")]
+                sleep(pause).await;
+            }
+            let asked_at = boottime_ns();
+            (client.acquire(&acquire).await, asked_at)
+        })
+    }
+
+    /// True if the store has not answered whoever waits for no holder, and may in a moment: an election takes
+    /// a second, and so does the restart of a gateway. A try whose answer was lost may be the holder until the
+    /// agent has given it back.
+    fn waits_for_store(&self, error: &CallError, pause: Duration) -> bool {
+        let is_own = |problem: &Problem| {
+            let holder = problem.holder.as_ref();
+            holder.is_some_and(|it| it.hold.is_some() && it.pid == Some(std::process::id()))
+        };
+        let is_passing = match error.code() {
+            Some(Code::UpstreamUnavailable) => true,
+            Some(Code::Contended) => error.problem().is_some_and(is_own),
+            _ => false,
+        };
+        is_passing && self.acquire.wait == Wait::None && Instant::now() + pause < self.store_by
     }
 
     fn is_worth_a_repeat(&self, error: &CallError) -> bool {

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     // The campaign has a patience of its own.
     let hasty = client.with_patience(Duration::ZERO);
     let hasty = hasty.map_err(|error| Failure::of_call("--socket", &error))?;
-    let mut campaign = Campaign::new(hasty, register(args), asked);
+    let mut campaign = Campaign::new(hasty, register(args), asked, args.store_wait);
     refuse_to_wait_for_itself(args, kind, name.as_deref(), &what, &client).await?;
     let place = campaign.place();
     let outcome = tokio::select! {

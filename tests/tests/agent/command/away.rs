@@ -149,6 +149,29 @@ fn without_an_upstream_nobody_is_said_to_have_it() {
 }
 
 #[test]
+fn whoever_waits_for_no_holder_waits_for_the_store() {
+    let redis = RedisServer::setup().durable().start();
+    let mut fleet = Fleet::start_with(redis, 1, "");
+    fleet.redis.kill();
+    let hasty = ["--no-wait", "--store-wait", "0s"];
+    let patient = ["--no-wait", "--store-wait", "1m"];
+    let run = |agent: &Agent, wait: &[&str]| {
+        start(agent, &[&["run", "--leader", "role"], wait, &["--", "true"]].concat())
+    };
+    let (code, _, err) = run_to_end(&mut run(&fleet.agents[0], &hasty));
+    assert_eq!(code, 69, "{err}");
+    let mut waiting = run(&fleet.agents[0], &patient);
+    until("it to have asked", || fleet.agents[0].counts().0 == 1);
+    fleet.redis.start_again();
+    let (code, _, err) = run_to_end(&mut waiting);
+    assert_eq!(code, 0, "{err}");
+
+    let (code, _, err) = tenure(&fleet.agents[0], &["run", "--store-wait", "1s", "--", "true"]);
+    assert_eq!(code, 64, "{err}");
+    assert!(err.contains("--no-wait"), "{err}");
+}
+
+#[test]
 fn a_command_in_another_time_namespace_is_refused() {
     let apart = |offset: &str| {
         let mut command = Command::new("unshare");

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tenure::wire::{Code, LostReason};
 use tenure_tests::harness::{
-    Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, boottime_ns, until, wait_s,
+    Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, TenureRun, boottime_ns,
+    run_to_end, until, wait_s,
 };
 
 /// Redis is silent for a while: what has time left survives, and the rest ends in time.
@@ -210,7 +211,7 @@ fn a_grant_whose_reply_was_cut_is_granted_once() {
         siege.proxies[0].cut_reply_to("once");
         let block = json!({"wait": "block"});
         let held = http.acquire(session, "leader", "once", &block);
-        siege.proxies[0].wait_replies_cut(2 * round - 1);
+        siege.proxies[0].wait_replies_cut(3 * round - 2);
         let standing = siege.agents[1].http().standing("leader", "once");
         assert_eq!(standing.holders[0].token, held.token);
         http.release(session, held.hold);
@@ -222,8 +223,17 @@ fn a_grant_whose_reply_was_cut_is_granted_once() {
         siege.proxies[0].cut_reply_to("once");
         let refused = http.ask(session, "leader", "once", &json!({}));
         refused.problem(Code::UpstreamUnavailable);
-        siege.proxies[0].wait_replies_cut(2 * round);
+        siege.proxies[0].wait_replies_cut(3 * round - 1);
         until("it to be free", is_free);
+
+        // The command asks once more. What it has itself, until the first grant is given back, is no holder to it.
+        siege.proxies[0].cut_reply_to("once");
+        let waits = ["--leader", "once", "--no-wait", "--store-wait", "1m"];
+        let mut run = TenureRun::new(&siege.agents[0].socket(), &waits, &["true"]).start();
+        let (code, _, said) = run_to_end(&mut run);
+        assert_eq!(code, 0, "{said}");
+        siege.proxies[0].wait_replies_cut(3 * round);
+        until("it to be free once more", is_free);
     }
     http.end(session);
     siege.end();
