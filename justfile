@@ -26,7 +26,7 @@ e2e AREA NAME='':
 seeds FIRST='1' LAST='501':
     cargo run --release --package tenure-simulation -- --seeds {{FIRST}}..{{LAST}}
 
-# Format, lints, licences, the documentation, and builds with fewer features
+# Format, lints, licences, the documentation, and a build with the fewest features
 lint:
     tests/lint
 
