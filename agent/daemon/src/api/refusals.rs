@@ -175,13 +175,20 @@ fn upstream(error: &UpstreamError) -> String {
 
 fn unavailable(cause: &str) -> String {
     // Who refuses has answered.
-    let what = match cause.strip_prefix("Redis refused: ") {
+    let refused = |store: &str| cause.strip_prefix(store)?.strip_prefix(" refused: ");
+    let what = if let Some(words) = refused("Redis") {
+        let what = format!("the upstream refuses (Redis: {words})");
         // An examination looks at no keys of resources; the words have the way out.
-        Some(words) if cause.starts_with(FOREIGN_KEY) => {
-            return format!("the upstream refuses (Redis: {words})");
+        if cause.starts_with(FOREIGN_KEY) {
+            return what;
         }
-        Some(words) => format!("the upstream refuses (Redis: {words})"),
-        None => format!("the upstream does not answer ({cause})"),
+        what
+    } else if let Some(words) = refused("Postgres") {
+        format!("the upstream refuses (Postgres: {words})")
+    } else if cause.contains(" refuses the connection: ") {
+        format!("the upstream refuses ({cause})")
+    } else {
+        format!("the upstream does not answer ({cause})")
     };
     format!("{what}; `tenure doctor` tells more")
 }

@@ -20,6 +20,7 @@ use super::connection::{Clock, Connection, words};
 use super::durability::Durability;
 use super::schema::SEARCH_PATH;
 use super::settings::{PostgresAccess, PostgresServer};
+use super::way_out::way_out;
 use super::wire::Wire;
 use super::{examine, feed, schema};
 use crate::remote::stream;
@@ -264,14 +265,7 @@ impl Address {
         if *code == SqlState::CANNOT_CONNECT_NOW {
             return ConnectError::NotReady { peer, cause };
         }
-        let way_out = if *code == SqlState::TOO_MANY_CONNECTIONS {
-            "; raise its max_connections, or have hosts use a gateway: each agent has four connections"
-        } else if *code == SqlState::INVALID_CATALOG_NAME {
-            "; create the database, or name another one in upstream"
-        } else {
-            ""
-        };
-        ConnectError::Refused { peer, cause, way_out }
+        ConnectError::Refused { peer, cause, way_out: way_out(refusal) }
     }
 }
 

@@ -11,6 +11,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::statements::{Operation, Statements};
+use super::way_out::way_out;
 use crate::remote::{self, StoreClock};
 
 pub(super) type Line = remote::LineOf<super::store::Postgres>;
@@ -96,7 +97,8 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
 /// a connection that ends, or a server that shuts down, may do so between a commit and its answer.
 pub(super) fn failure(error: &Error) -> Failure {
     let Some(refusal) = error.as_db_error() else { return Failure::Unknown(words(error)) };
-    let cause = format!("Postgres: {} ({})", refusal.message(), refusal.code().code());
+    let (message, code) = (refusal.message(), refusal.code().code());
+    let cause = format!("Postgres refused: {message} ({code}){}", way_out(refusal));
     if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {
         let detail = format!("{cause}; give the role of upstream its rights, see docs/postgres.md");
         return Failure::Denied(Denial { rule: DenialRule::Forbidden, detail });

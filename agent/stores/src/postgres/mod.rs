@@ -29,6 +29,8 @@ mod statements;
 #[cfg(feature = "postgres")]
 mod store;
 #[cfg(feature = "postgres")]
+mod way_out;
+#[cfg(feature = "postgres")]
 mod wire;
 
 #[cfg(feature = "postgres")]

@@ -7,6 +7,7 @@ mod decide;
 mod family;
 pub(crate) mod kernel;
 mod nesting;
+mod not_started;
 mod request;
 mod signals;
 mod terminal;
@@ -117,7 +118,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         Ok(guarded) => guarded,
         Err(error) => {
             campaign.abandon(None).await;
-            return Err(not_started(&args.command, &error));
+            return Err(not_started::not_started(&args.command, &error));
         }
     };
     let session = tether.registered.session;
@@ -325,22 +326,6 @@ fn reaction(on_lost: &OnLost) -> Reaction {
         OnLost::Kill => Reaction::Kill,
         OnLost::Ignore => Reaction::Ignore,
         OnLost::Command(_) => Reaction::Program,
-    }
-}
-
-fn not_started(command: &[OsString], error: &io::Error) -> Failure {
-    let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-    match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(
-            exit::NOT_FOUND,
-            format!(
-                "{program}: command not found; there is no shell here: give a program or its path"
-            ),
-        ),
-        _ => Failure::new(
-            exit::NOT_EXECUTABLE,
-            format!("{program}: cannot be executed: {error}; check its mode and its format"),
-        ),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tenure run`: exit codes, signals, and that the guarded work never outlives its hold.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -58,9 +59,30 @@ fn a_signalled_command_exits_with_128_and_the_signal() {
 }
 
 #[test]
-fn a_command_that_cannot_run_exits_127_or_126() {
-    check_code(&LEADER, &["/nowhere/no-such-command"], 127);
-    check_code(&LEADER, &["/etc/passwd"], 126);
+fn a_command_that_cannot_run_is_told_why_with_the_exit_code_of_shells() {
+    let agent = Agent::start();
+    let script = |name: &str, text: &str| {
+        let (path, name) = file(&agent, name);
+        fs::write(&path, text).expect("the folder is ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        name
+    };
+    let lacks = script("lacks", "#!/nowhere/interpreter -x\nexit 0\n");
+    let ends = script("ends", "#!/bin/sh\r\nexit 0\r\n");
+    let folder = agent.dir().display().to_string();
+    for (program, expected, words) in [
+        ("/nowhere/no-such-command", 127, "command not found"),
+        ("no-such-command", 127, "command not found"),
+        (&lacks, 127, "its first line names /nowhere/interpreter, which is not there"),
+        (&ends, 127, "its first line ends with a carriage return"),
+        ("/etc/passwd", 126, "check its mode"),
+        (&folder, 126, "it is a directory"),
+    ] {
+        let (code, _, err) = TenureRun::new(&agent.socket(), &LEADER, &[program]).finish();
+        assert_eq!(code, expected, "{program}: {err}");
+        assert!(err.contains(words), "{program}: {err}");
+    }
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use tenure::wire::{Check, Diagnosis, UpstreamState, Verdict};
+use tenure::wire::{Check, Code, Diagnosis, UpstreamState, Verdict};
 use tenure_tests::harness::{
     Agent, Authority, Campaigner, Client, Gateway, Pooler, Postgres, kind_of, start_agent, until,
 };
@@ -129,6 +129,38 @@ fn a_pooler_is_refused_in_transaction_mode_and_used_in_session_mode() {
         second.events.granted(waiting);
         second.release(waiting);
     }
+}
+
+#[test]
+fn what_the_server_refuses_is_said_with_the_setting_that_mends_it() {
+    let postgres = Postgres::setup().start();
+    let create = |role: &str| {
+        postgres.sql(&format!("create role {role} login"));
+        postgres.sql(&format!("grant create on database postgres to {role}"));
+    };
+    create("few");
+    postgres.sql("create schema tenure authorization few");
+    postgres.sql("alter role few connection limit 0");
+    let few = start_agent(0, &postgres.url_as("few"), "");
+    is_refused(&few, "raise the limit of the role (alter role … connection limit)");
+    let mut http = few.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let refused = http.ask(session, "leader", "role", &json!({}));
+    let detail = refused.problem(Code::UpstreamUnavailable).detail;
+    assert!(detail.starts_with("the upstream refuses (Postgres at "), "{detail}");
+    postgres.sql("alter role few connection limit -1");
+    is_up(&few);
+
+    // A server that comes to take no writes, while the agent is connected.
+    http.acquire(session, "leader", "role", &json!({}));
+    postgres.sql("alter role few set default_transaction_read_only = on");
+    postgres.sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'few'");
+    until("the agent to say it", || {
+        let refused = http.ask(session, "leader", "other", &json!({}));
+        let detail = refused.problem(Code::UpstreamUnavailable).detail;
+        detail.starts_with("the upstream refuses (Postgres")
+            && detail.contains("default_transaction_read_only")
+    });
 }
 
 #[test]
