@@ -9,7 +9,7 @@ use serde_json::json;
 use tenure::wire::{Code, LostReason};
 use tenure_tests::harness::{
     Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, TenureRun, boottime_ns,
-    run_to_end, until, wait_s,
+    until, wait_s,
 };
 
 /// Redis is silent for a while: what has time left survives, and the rest ends in time.
@@ -207,33 +207,39 @@ fn a_grant_whose_reply_was_cut_is_granted_once() {
     let siege = Siege::begin(RedisServer::start());
     let mut http = siege.agents[0].http();
     let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let holders = |name: &str| siege.agents[1].http().standing("leader", name).holders;
+    let mut cuts = 0;
+    // Each time another name, so that it is not the reply to the release before that is cut.
+    let mut cut_reply_to = |name: &str| {
+        siege.proxies[0].cut_reply_to(name);
+        cuts += 1;
+        cuts
+    };
     for round in 1..=5 {
-        siege.proxies[0].cut_reply_to("once");
-        let block = json!({"wait": "block"});
-        let held = http.acquire(session, "leader", "once", &block);
-        siege.proxies[0].wait_replies_cut(3 * round - 2);
-        let standing = siege.agents[1].http().standing("leader", "once");
-        assert_eq!(standing.holders[0].token, held.token);
+        let name = format!("waits-{round}");
+        let cut = cut_reply_to(&name);
+        let held = http.acquire(session, "leader", &name, &json!({"wait": "block"}));
+        siege.proxies[0].wait_replies_cut(cut);
+        assert_eq!(holders(&name)[0].token, held.token);
         http.release(session, held.hold);
         // A release is answered before the store has it.
-        let is_free = || siege.agents[1].http().standing("leader", "once").holders.is_empty();
-        until("its release", is_free);
+        until("its release", || holders(&name).is_empty());
 
         // A caller that does not wait is told that it is not known, and a grant is given back.
-        siege.proxies[0].cut_reply_to("once");
-        let refused = http.ask(session, "leader", "once", &json!({}));
-        refused.problem(Code::UpstreamUnavailable);
-        siege.proxies[0].wait_replies_cut(3 * round - 1);
-        until("it to be free", is_free);
+        let name = format!("asks-{round}");
+        let cut = cut_reply_to(&name);
+        http.ask(session, "leader", &name, &json!({})).problem(Code::UpstreamUnavailable);
+        siege.proxies[0].wait_replies_cut(cut);
+        until("it to be free", || holders(&name).is_empty());
 
         // The command asks once more. What it has itself, until the first grant is given back, is no holder to it.
-        siege.proxies[0].cut_reply_to("once");
-        let waits = ["--leader", "once", "--no-wait", "--store-wait", "1m"];
-        let mut run = TenureRun::new(&siege.agents[0].socket(), &waits, &["true"]).start();
-        let (code, _, said) = run_to_end(&mut run);
+        let name = format!("runs-{round}");
+        let cut = cut_reply_to(&name);
+        let waits = ["--leader", &name, "--no-wait", "--store-wait", "1m"];
+        let (code, _, said) = TenureRun::new(&siege.agents[0].socket(), &waits, &["true"]).finish();
         assert_eq!(code, 0, "{said}");
-        siege.proxies[0].wait_replies_cut(3 * round);
-        until("it to be free once more", is_free);
+        siege.proxies[0].wait_replies_cut(cut);
+        until("it to be free again", || holders(&name).is_empty());
     }
     http.end(session);
     siege.end();
