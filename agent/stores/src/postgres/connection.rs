@@ -97,18 +97,18 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
 /// a connection that ends, or a server that shuts down, may do so between a commit and its answer.
 pub(super) fn failure(error: &Error) -> Failure {
     let Some(refusal) = error.as_db_error() else { return Failure::Unknown(words(error)) };
+    // Operator intervention, an internal error, a connection's exception: the commit may have come before.
+    const UNCERTAIN: [&str; 4] = ["57", "58", "XX", "08"];
     let (message, code) = (refusal.message(), refusal.code().code());
+    if UNCERTAIN.iter().any(|class| code.starts_with(class)) {
+        return Failure::Unknown(format!("Postgres: {message} ({code})"));
+    }
     let cause = format!("Postgres refused: {message} ({code}){}", way_out(refusal));
     if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {
         let detail = format!("{cause}; give the role of upstream its rights, see docs/postgres.md");
         return Failure::Denied(Denial { rule: DenialRule::Forbidden, detail });
     }
-    // Operator intervention, an internal error, a connection's exception: the commit may have come before.
-    const UNCERTAIN: [&str; 4] = ["57", "58", "XX", "08"];
-    match UNCERTAIN.iter().any(|class| refusal.code().code().starts_with(class)) {
-        true => Failure::Unknown(cause),
-        false => Failure::Unavailable(cause),
-    }
+    Failure::Unavailable(cause)
 }
 
 /// An error with its causes.

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::{DbError, SqlState};
 
-/// Words for the end of an error, with what stands between; empty where nothing can be advised.
+/// Words for the end of an error, which begin with a semicolon; empty where nothing can be advised.
 pub(super) fn way_out(refusal: &DbError) -> &'static str {
     match *refusal.code() {
         // The words are in the server's language, the routine is not.

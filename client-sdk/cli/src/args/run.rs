@@ -104,10 +104,10 @@ pub(crate) struct RunArgs {
     /// Wait at most this long. Default: for ever
     #[arg(long, short, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Wait for no holder
+    /// Do not wait while somebody else has it
     #[arg(long, short, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// How long --no-wait waits for a store that does not answer, as in an election
+    /// With --no-wait: how long to wait for a store that does not answer
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse, requires = "no_wait")]
     pub(crate) store_wait: Duration,
     /// Exit status when somebody else has it, or had it for all of --wait

@@ -42,8 +42,10 @@ pub(super) struct Campaign {
     until: Option<Instant>,
     /// How long an agent may be away before it has answered for the first time.
     begin_by: Instant,
-    /// How long whoever waits for no holder waits for the store.
-    store_by: Instant,
+    /// How long whoever waits for no holder waits for the store, from its first refusal on.
+    store_wait: Duration,
+    /// That refusal, and the end of the wait.
+    away: Option<(CallError, Instant)>,
     place: Rc<Place>,
 }
 
@@ -67,8 +69,8 @@ impl Campaign {
         let patience = acquire.timeout_ms.map(Duration::from_millis);
         let begin = patience.map_or(ANSWER_MAX, |patience| patience.clamp(ANSWER_MIN, AWAY_MAX));
         let (until, begin_by) = (patience.map(|patience| now + patience), now + begin);
-        let store_by = now + store_wait;
-        Campaign { client, register, acquire, until, begin_by, store_by, place: Rc::default() }
+        let place = Rc::default();
+        Campaign { client, register, acquire, until, begin_by, store_wait, away: None, place }
     }
 
     /// The place in the queue, as far as it is known by now.
@@ -112,7 +114,8 @@ impl Campaign {
                         tether = self.attach(tether).await?;
                         asking = self.ask(tether.registered.session, Duration::ZERO);
                     }
-                    Err(error) if self.waits_for_store(&error, pause) => {
+                    Err(error) => {
+                        self.wait_for_store(error, pause)?;
                         // The agent remembers under its id what became of a request.
                         self.acquire.request = Some(Uuid::new_v4().to_string());
                         asking = self.ask(tether.registered.session, pause);
@@ -120,7 +123,6 @@ impl Campaign {
                         answer_by = Some(began + ANSWER_MAX);
                         pause = PAUSE_MAX.min(pause * 2);
                     }
-                    Err(error) => return Err(error),
                     Ok(AcquireReply::Waiting(_)) => return Err(not_asked_for()),
                 }
             }
@@ -135,6 +137,7 @@ impl Campaign {
                     tether = self.attach(tether).await?;
                     if tether.registered.session != before {
                         asking = self.ask(tether.registered.session, Duration::ZERO);
+                        (began, answer_by) = (Instant::now(), self.answer_by());
                     }
                 },
                 () = at(answer_by) => return Err(self.no_answer(began)),
@@ -145,7 +148,7 @@ impl Campaign {
     /// When the agent must have answered the request for the hold.
     fn answer_by(&self) -> Option<Instant> {
         match self.acquire.wait {
-            Wait::None => Some(self.begin_by),
+            Wait::None => Some(self.begin_by.max(Instant::now() + ANSWER_MIN)),
             _ => self.until.map(|until| until + ANSWER_MIN),
         }
     }
@@ -207,34 +210,47 @@ impl Campaign {
         })
     }
 
-    /// True if the store has not answered whoever waits for no holder, and may in a moment: an election takes
-    /// a second, and so does the restart of a gateway. A try whose answer was lost may be the holder until the
-    /// agent has given it back.
-    fn waits_for_store(&self, error: &CallError, pause: Duration) -> bool {
-        let is_own = |problem: &Problem| {
-            let holder = problem.holder.as_ref();
-            holder.is_some_and(|it| it.hold.is_some() && it.pid == Some(std::process::id()))
+    /// Returns if the store has not answered whoever waits for no holder, and may in a moment: an election takes
+    /// a second, and so does the restart of a gateway.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, if that is final. Once the store was away, nobody is said to have it: a try whose answer was lost
+    /// may be the holder until the agent has given it back.
+    fn wait_for_store(&mut self, error: CallError, pause: Duration) -> Result<(), CallError> {
+        if self.acquire.wait != Wait::None {
+            return Err(error);
+        }
+        let now = Instant::now();
+        let (first, until) = match (self.away.take(), error.code()) {
+            (None, Some(Code::UpstreamUnavailable)) => (error, now + self.store_wait),
+            (Some(away), Some(Code::UpstreamUnavailable | Code::Contended)) => away,
+            (_, _) => return Err(error),
         };
-        let is_passing = match error.code() {
-            Some(Code::UpstreamUnavailable) => true,
-            Some(Code::Contended) => error.problem().is_some_and(is_own),
-            _ => false,
-        };
-        is_passing && self.acquire.wait == Wait::None && Instant::now() + pause < self.store_by
+        if until <= now + pause {
+            return Err(first);
+        }
+        self.away = Some((first, until));
+        Ok(())
+    }
+
+    /// When an agent that is away must be there again for whoever waits for no holder.
+    fn agent_by(&self) -> Instant {
+        self.away.as_ref().map_or(self.begin_by, |(_, until)| self.begin_by.max(*until))
     }
 
     fn is_worth_a_repeat(&self, error: &CallError) -> bool {
         let gone = matches!(error, CallError::Unreachable { .. })
             || error.code() == Some(Code::Stopping)
             || error.is_session_gone();
-        gone && (self.acquire.wait != Wait::None || Instant::now() < self.begin_by)
+        gone && (self.acquire.wait != Wait::None || Instant::now() < self.agent_by())
     }
 
     /// Attaches to the session again; one that the agent knows no more is replaced by a new one.
     async fn attach(&mut self, tether: Tether) -> Result<Tether, CallError> {
         let asked_at = Instant::now();
         let away_until = match (self.acquire.wait, self.until) {
-            (Wait::None, _) => self.begin_by,
+            (Wait::None, _) => self.agent_by(),
             (_, Some(until)) => until.min(asked_at + AWAY_MAX),
             (_, None) => asked_at + AWAY_MAX,
         };

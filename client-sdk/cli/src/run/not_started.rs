@@ -35,7 +35,6 @@ pub(super) fn not_started(command: &[OsString], error: &io::Error) -> Failure {
             "; it is a directory"
         }
         Some(Errno::EACCES) => "; check its mode, and those of the directories on the way to it",
-        Some(Errno::ENOEXEC) => "; it is neither a program for this machine nor a script",
         Some(Errno::EAGAIN) => {
             "; the limit of processes is reached: see `ulimit -u`, and pids.max of the cgroup"
         }
@@ -49,27 +48,33 @@ pub(super) fn not_started(command: &[OsString], error: &io::Error) -> Failure {
 
 /// The file of a program that is there.
 fn place_of(program: &OsStr) -> Option<PathBuf> {
+    if program.is_empty() {
+        return None;
+    }
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| path.exists());
     }
     let folders = env::var_os("PATH")?;
-    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.exists())
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// What is not there, of a program whose file is.
+/// Why a program whose file is there was not found: something that it names is not.
 fn what_it_lacks(path: &Path) -> String {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FIRST_LINE_MAX).read_to_end(&mut head));
     let script = if read.is_ok() { head.strip_prefix(b"#!") } else { None };
     let Some(line) = script.and_then(|text| text.split(|byte| *byte == b'\n').next()) else {
-        return "the loader that it names is not there; is it for another machine or C library?"
+        return "a program that it names, such as its loader, is not there; it may be for another machine or C \
+                library"
             .to_owned();
     };
-    if line.ends_with(b"\r") {
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let interpreter = words.next().unwrap_or_default();
+    if interpreter.ends_with(b"\r") {
         return "its first line ends with a carriage return; write it with the line ends of Unix"
             .to_owned();
     }
-    let line = String::from_utf8_lossy(line);
-    let interpreter = line.split_whitespace().next().unwrap_or_default();
-    format!("its first line names {}, which is not there", shown(interpreter))
+    let place = Path::new(OsStr::from_bytes(interpreter));
+    let lacks = if place.exists() { "which lacks something itself" } else { "which is not there" };
+    format!("its first line names {}, {lacks}", shown(&place.to_string_lossy()))
 }

@@ -73,6 +73,7 @@ fn a_command_that_cannot_run_is_told_why_with_the_exit_code_of_shells() {
     for (program, expected, words) in [
         ("/nowhere/no-such-command", 127, "command not found"),
         ("no-such-command", 127, "command not found"),
+        ("", 127, "command not found"),
         (&lacks, 127, "its first line names /nowhere/interpreter, which is not there"),
         (&ends, 127, "its first line ends with a carriage return"),
         ("/etc/passwd", 126, "check its mode"),
