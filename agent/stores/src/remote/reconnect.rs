@@ -25,6 +25,8 @@ const MOVES_AT_ONCE: u32 = 3;
 /// Between two looks at a connection that may be dead, or lead to a server that is no longer the one to
 /// use.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// The same, at least, where the server or something before it closes connections that idle.
+const CHECK_EVERY_MIN: Duration = Duration::from_millis(500);
 
 /// The task behind a link. Takes suspicions; emits phases, and hints; ends when nobody has the link
 /// any more.
@@ -39,6 +41,8 @@ pub(super) struct Reconnect<D: Connector> {
     failed: u32,
     /// Connections in a row that did not last, and after which the next one was made at once all the same.
     brief: u32,
+    /// Between two looks: less than what an idle connection is given, once that is known.
+    check_every: Duration,
 }
 
 impl<D: Connector> Reconnect<D> {
@@ -49,8 +53,18 @@ impl<D: Connector> Reconnect<D> {
         phase: watch::Sender<Phase<D::Connection>>,
         suspicion: Arc<Suspicion>,
     ) -> Reconnect<D> {
-        let generation = 0;
-        Reconnect { dialer, purpose, sink, phase, suspicion, generation, failed: 0, brief: 0 }
+        let (generation, check_every) = (0, CHECK_EVERY);
+        Reconnect {
+            dialer,
+            purpose,
+            sink,
+            phase,
+            suspicion,
+            generation,
+            failed: 0,
+            brief: 0,
+            check_every,
+        }
     }
 
     pub(super) async fn keep_up(mut self) {
@@ -72,7 +86,9 @@ impl<D: Connector> Reconnect<D> {
                 let (since, server) = (Instant::now(), Arc::clone(&connected.server));
                 let error = self.live(connected, pump).await;
                 let moves = self.dialer.connector().ended(&server, &error);
-                let is_steady = since.elapsed() >= STEADY;
+                let lasted = since.elapsed();
+                let is_steady = lasted >= STEADY;
+                self.check_every = check_every(self.check_every, lasted);
                 let brief_max = if moves { MOVES_AT_ONCE } else { 1 };
                 if is_steady || self.brief < brief_max {
                     self.failed = 0;
@@ -122,9 +138,10 @@ impl<D: Connector> Reconnect<D> {
                 None => std::future::pending().await,
             }
         };
+        let every = self.check_every;
         let check = async {
             loop {
-                rest(CHECK_EVERY).await;
+                rest(every).await;
                 if let Err(error) = self.dialer.connector().check(&connection, &server).await {
                     return error;
                 }
@@ -157,6 +174,16 @@ impl<D: Connector> Reconnect<D> {
     }
 }
 
+/// Between two looks at the next connection. One that ended before the first look may have been closed since it was idle, as
+/// Redis does with `timeout`, Postgres with `idle_session_timeout`, and many a proxy; the next is looked at in time. A server that
+/// was restarted in that very moment costs some looks more.
+fn check_every(before: Duration, lasted: Duration) -> Duration {
+    match (STEADY..before).contains(&lasted) {
+        true => (lasted / 2).max(CHECK_EVERY_MIN),
+        false => before,
+    }
+}
+
 /// Doubled with every failure, and half of it by chance, so that agents that lost the same server do
 /// not all come back at once.
 fn back_off(failed: u32, error: &ConnectError) -> Duration {
@@ -181,6 +208,19 @@ async fn rest(time: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_was_closed_before_a_look_has_the_next_looked_at_sooner() {
+        let after = |seconds: &[u64]| {
+            let lasted = seconds.iter().map(|it| Duration::from_secs(*it));
+            lasted.fold(CHECK_EVERY, check_every).as_millis()
+        };
+        assert_eq!(after(&[]), 5000);
+        assert_eq!(after(&[0, 5, 600]), 5000, "none of them was closed since it was idle");
+        assert_eq!(after(&[2]), 1000);
+        assert_eq!(after(&[4, 2, 1]), 500);
+        assert_eq!(after(&[2, 0, 600]), 1000);
+    }
 
     #[test]
     fn back_off_doubles_up_to_its_longest_and_varies() {

@@ -160,3 +160,21 @@ fn a_proxy_passes_on_scripts_and_little_else() {
     says_that_it_is_slower(&agents[0], "speaks RESP2 only");
     serves(&redis, agents, "with scripts alone", 2);
 }
+
+#[test]
+fn idle_connections_that_a_server_closes_are_kept_up() {
+    let redis = RedisServer::setup().arguments(&["--timeout", "2"]).start();
+    let agent = start_agent(0, &redis.url(), "");
+    let ages = || -> Vec<u64> {
+        let all: String = redis.command(&["CLIENT", "LIST"]);
+        let of_agent = all.lines().filter(|line| line.contains(" name=tenured"));
+        let age = |line: &str| line.split(' ').find_map(|it| it.strip_prefix("age=")?.parse().ok());
+        of_agent.filter_map(age).collect()
+    };
+    until("its connections to last", || {
+        let ages = ages();
+        ages.len() >= 3 && ages.iter().all(|age| *age >= 6)
+    });
+    let connected = agent.log().matches("upstream connected").count();
+    assert!(connected <= 2 * 4, "{connected} times: {}", agent.log());
+}
