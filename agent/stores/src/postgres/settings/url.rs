@@ -9,6 +9,20 @@ use crate::settings::url::{Login, Place, decoded, encoded, login_shown, part, pa
 /// The default port of Postgres.
 const PORT: u16 = 5432;
 
+/// Parameters of libpq for which the agent has settings of its own, or which it does not need.
+const ELSEWHERE: [(&str, &str); 10] = [
+    ("sslrootcert", "name the certificate of the authority in postgres.tls_ca_file"),
+    ("sslcert", "name the agent's certificate in postgres.tls_cert_file"),
+    ("sslkey", "name the private key in postgres.tls_key_file"),
+    ("connect_timeout", "write the time in postgres.connect_timeout"),
+    ("password", "write the password into the file that upstream_secret_file names"),
+    ("passfile", "write the password into the file that upstream_secret_file names"),
+    ("application_name", "leave it out: the agent names its connections itself"),
+    ("options", "set what the role needs in the database: alter role ROLE set …"),
+    ("user", "write the role before the host: postgres://ROLE@HOST/DATABASE"),
+    ("dbname", "write the database after the host: postgres://ROLE@HOST/DATABASE"),
+];
+
 /// The address of a Postgres, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PostgresUrl {
@@ -56,7 +70,26 @@ fn read(rest: &str) -> Result<PostgresUrl, Refusal> {
     };
     let mode = parts.parameter("sslmode");
     let (directory, port) = (parts.parameter("host"), parts.parameter("port"));
-    parts.no_more(" but sslmode, and host and port of a Unix socket")?;
+    // Whatever signs in must take writes, and is asked.
+    let attributes = parts.parameter("target_session_attrs");
+    if !matches!(attributes.as_deref(), None | Some("any" | "read-write" | "primary")) {
+        let rule = "must have any, read-write or primary for target_session_attrs: holds are written";
+        return Err(rule.to_owned());
+    }
+    if !matches!(parts.parameter("channel_binding").as_deref(), None | Some("prefer" | "disable")) {
+        let rule = "must have prefer or disable for channel_binding: the certificate is checked instead";
+        return Err(rule.to_owned());
+    }
+    for (name, way_out) in ELSEWHERE {
+        if parts.parameter(name).is_some() {
+            return Err(format!("must not have {name}: {way_out}"));
+        }
+    }
+    parts.no_more(" but sslmode, target_session_attrs, channel_binding, and host and port of a Unix socket")?;
+    if parts.hosts.contains(',') {
+        let rule = "must have one host: name the address that leads to the primary, as failover tools keep one";
+        return Err(rule.to_owned());
+    }
     let mut tls = match mode.as_deref() {
         None | Some("require" | "verify-full") => true,
         Some("disable") => false,
@@ -110,6 +143,10 @@ mod tests {
                 "postgres://me@/app?host=/run/postgresql",
                 "postgres://me@/app?host=/run/postgresql&port=5432",
             ),
+            (
+                "postgres://me@db/app?target_session_attrs=read-write&channel_binding=prefer",
+                "postgres://me@db:5432/app",
+            ),
         ] {
             assert_eq!(read_back(url).shown(), shown);
         }
@@ -124,10 +161,16 @@ mod tests {
             ("//hunter2", "must name the role"),
             ("//hunter2:hunter2@", "must have a host"),
             ("//me:hunter2@db/x?sslmode=prefer", "must have disable or verify-full"),
-            ("//me:hunter2@db/x?options=hunter2", "must have no parameters after ? but sslmode"),
+            ("//me:hunter2@db/x?options=hunter2", "must not have options"),
+            ("//me:hunter2@db/x?other=hunter2", "must have no parameters after ? but sslmode"),
             ("//me:hunter2@db/x?host=/run", "must have the directory of a socket"),
             ("//me:hunter2@/x?host=run", "must have the directory of a socket"),
             ("//me:hunter2@db/x?port=7", "must have the port after the host"),
+            ("//me:hunter2@a,b:5433/x", "must have one host"),
+            ("//me@db/x?sslrootcert=hunter2", "must not have sslrootcert: name the certificate"),
+            ("//me@db/x?connect_timeout=5", "must not have connect_timeout: write the time in postgres."),
+            ("//me@db/x?target_session_attrs=standby", "must have any, read-write or primary"),
+            ("//me@db/x?channel_binding=require", "must have prefer or disable"),
         ] {
             let refusal = PostgresUrl::parse("postgres", url).unwrap().unwrap_err();
             assert!(refusal.starts_with(expected) && !refusal.contains("hunter2"), "{refusal}");
