@@ -104,7 +104,7 @@ pub(crate) struct RunArgs {
     /// Wait at most this long. Default: for ever
     #[arg(long, short, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait while somebody else has it
+    /// Do not wait for the hold of another session to end
     #[arg(long, short, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// With --no-wait: how long to wait for a store that does not answer

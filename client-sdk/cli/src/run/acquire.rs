@@ -42,7 +42,7 @@ pub(super) struct Campaign {
     until: Option<Instant>,
     /// How long an agent may be away before it has answered for the first time.
     begin_by: Instant,
-    /// How long whoever waits for no holder waits for the store, from its first refusal on.
+    /// With `Wait::None`: how long the acquire is repeated after the store's first refusal.
     store_wait: Duration,
     /// That refusal, and the end of the wait.
     away: Option<(CallError, Instant)>,
@@ -210,13 +210,13 @@ impl Campaign {
         })
     }
 
-    /// Returns if the store has not answered whoever waits for no holder, and may in a moment: an election takes
-    /// a second, and so does the restart of a gateway.
+    /// With `Wait::None`, says whether the acquire is to be repeated: the store did not answer, and may in a moment, as
+    /// after an election or the restart of a gateway.
     ///
     /// # Errors
     ///
-    /// The refusal, if that is final. Once the store was away, nobody is said to have it: a try whose answer was lost
-    /// may be the holder until the agent has given it back.
+    /// The refusal, if that is final. After a refusal of the store, `contended` is no answer: an acquire whose reply was
+    /// lost may be the holder until the agent has released its grant.
     fn wait_for_store(&mut self, error: CallError, pause: Duration) -> Result<(), CallError> {
         if self.acquire.wait != Wait::None {
             return Err(error);
@@ -234,7 +234,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// When an agent that is away must be there again for whoever waits for no holder.
+    /// With `Wait::None`: the instant until which an agent that restarts is waited for.
     fn agent_by(&self) -> Instant {
         self.away.as_ref().map_or(self.begin_by, |(_, until)| self.begin_by.max(*until))
     }
