@@ -11,8 +11,7 @@ _lanes:
 quick: format
     cargo clippy --workspace {{features}} -- -D warnings
     cargo nextest run --package tenure-bounds --package tenure-core --package tenure-wire
-    cargo build --workspace {{features}} --bin simulate
-    ${CARGO_TARGET_DIR:-target}/debug/simulate --seeds 1..201
+    just seeds 1 201
 
 # Tests whose path has NAME in it, of every crate and area
 test NAME:
@@ -22,9 +21,10 @@ test NAME:
 e2e AREA NAME='':
     cargo nextest run --workspace {{features}} -E 'binary({{AREA}}) and test(/{{NAME}}/)'
 
-# Seeds of the simulation, optimised
+# Seeds of the simulation
 seeds FIRST='1' LAST='501':
-    cargo run --release --package tenure-simulation -- --seeds {{FIRST}}..{{LAST}}
+    cargo build --workspace {{features}} --bin simulate
+    ${CARGO_TARGET_DIR:-target}/debug/simulate --seeds {{FIRST}}..{{LAST}}
 
 # Format, lints, licences, the documentation, and a build with the fewest features
 lint:

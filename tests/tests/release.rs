@@ -25,7 +25,7 @@ fn root() -> PathBuf {
 
 fn build(out: &Path) -> Command {
     let mut command = Command::new(root().join("packaging/release/build"));
-    command.args(["--static-profile", "dev", "--out"]).arg(out);
+    command.args(["--profile", &tenure_tests::packaging::profile(), "--out"]).arg(out);
     // Cargo tells a test of its package. With that, the build script of `ring` runs again, and all that needs it is compiled anew.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();

@@ -12,7 +12,6 @@ mod operation;
 mod oracle;
 mod plan;
 mod postgres;
-pub mod random;
 mod redis;
 mod replay;
 mod routes;

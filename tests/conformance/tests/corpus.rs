@@ -2,7 +2,7 @@
 
 use tenure_conformance::{Outcome, Runner, STORES, Seen, Store, transcript};
 
-/// Operations of the engine itself in every test run; `tests/run` has many more of each store, in a release build.
+/// Operations of the engine itself in every test run; `tests/run` has many more of each store.
 const OPERATIONS: u64 = 10_000;
 /// Those of a store behind a gateway, each of which takes several turns of threads. What they reach is reached
 /// by the others.

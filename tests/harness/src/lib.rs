@@ -1,4 +1,4 @@
-//! Processes, servers of Redis and Postgres, and waiting, for the tests of every crate.
+//! Processes, servers of Redis and Postgres, chance, threads, and waiting, for the tests of every crate.
 //!
 //! Everything waits for a condition with one generous deadline ([`DEADLINE`]); nothing asserts how
 //! long something took. What a test starts ends with the test.
@@ -8,7 +8,9 @@ mod full;
 mod ports;
 mod postgres;
 mod process;
+pub mod random;
 mod redis;
+pub mod threads;
 mod until;
 mod watched;
 

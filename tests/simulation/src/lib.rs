@@ -8,7 +8,7 @@
 //! all programs end. After every step the rules of `invariants` are checked; the first
 //! violation ends the run, and its seed shows it again.
 
-use tenure_conformance::random;
+use tenure_harness::random;
 
 pub mod fleet;
 

@@ -4,7 +4,7 @@
 //! ```text
 //! simulate --seed N [--steps N] [--trace] [--fault NAME]
 //! simulate --seeds A..B [--fault NAME] [--threads N] [--go-on]
-//! simulate --faults [--seeds A..B]
+//! simulate --faults [--seeds A..B] [--threads N]
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use tenure_harness::threads;
 use tenure_simulation::{Options, Outcome, Planted, run};
 
 /// Seeds tried for each planted fault unless told otherwise.
@@ -26,7 +27,7 @@ struct Arguments {
     seeds: Option<Range<u64>>,
     options: Options,
     faults: bool,
-    threads: Option<u64>,
+    threads: u64,
     go_on: bool,
 }
 
@@ -47,7 +48,7 @@ fn main() -> Result<ExitCode> {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments { threads: 2, ..Arguments::default() };
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} wants a value"));
         match word.as_str() {
@@ -58,7 +59,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
                 arguments.seeds = Some(from.parse()?..to.parse()?);
             }
             "--steps" => arguments.options.steps_max = Some(value()?.parse().context("--steps")?),
-            "--threads" => arguments.threads = Some(value()?.parse().context("--threads")?),
+            "--threads" => arguments.threads = value()?.parse().context("--threads")?,
             "--trace" => arguments.options.print = true,
             "--fault" => {
                 let planted: Planted = value()?.parse().map_err(anyhow::Error::msg)?;
@@ -85,7 +86,7 @@ fn search(seeds: Range<u64>, arguments: &Arguments) -> ExitCode {
     let (steps, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let seen: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
     std::thread::scope(|scope| {
-        for _ in 0..arguments.threads.unwrap_or(2) {
+        for _ in 0..arguments.threads {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -134,14 +135,14 @@ fn search(seeds: Range<u64>, arguments: &Arguments) -> ExitCode {
 /// For each planted fault the first seed that shows it.
 fn table(arguments: &Arguments) -> ExitCode {
     let seeds = arguments.seeds.clone().unwrap_or(FAULT_SEEDS);
+    let found = threads::each(&Planted::ALL, arguments.threads, |planted| {
+        let options = Options { planted: Some(*planted), ..Options::default() };
+        let mut outcomes = seeds.clone().map(|seed| run(seed, &options));
+        outcomes.find_map(|outcome| outcome.violation.map(|violation| (outcome.seed, violation)))
+    });
     println!("{:<16} {:>6}  invariant", "fault", "seed");
     let mut all = true;
-    for planted in Planted::ALL {
-        let options = Options { planted: Some(planted), ..Options::default() };
-        let caught = seeds
-            .clone()
-            .map(|seed| run(seed, &options))
-            .find_map(|outcome| outcome.violation.map(|violation| (outcome.seed, violation)));
+    for (planted, caught) in Planted::ALL.iter().zip(found) {
         match caught {
             Some((seed, violation)) => {
                 println!("{planted:<16} {seed:>6}  {}: {}", violation.invariant, violation.what);
@@ -168,7 +169,8 @@ fn report(outcome: &Outcome, options: &Options) {
         println!("{}", violation.what);
         let fault = options.planted.map(|planted| format!(" --fault {planted}"));
         println!(
-            "again: cargo run --release -p tenure-simulation -- --seed {seed}{} --trace",
+            "again: {} --seed {seed}{} --trace",
+            std::env::args().next().unwrap_or_default(),
             fault.unwrap_or_default()
         );
     } else {

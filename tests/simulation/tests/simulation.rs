@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use tenure_simulation::{Options, Outcome, Planted, run};
 
-/// Runs of every test run; `tests/run` has many more, in a release build.
+/// Runs of every test run; `tests/run` has many more.
 const SEEDS: Range<u64> = 1_000_000..1_000_240;
 /// A planted fault must show within so many runs.
 const FAULT_SEEDS: Range<u64> = 1..301;
@@ -20,11 +20,7 @@ fn report(outcome: &Outcome, planted: Option<Planted>) -> String {
     if let Some(violation) = &outcome.violation {
         let _ = writeln!(text, "{}: {}", violation.invariant, violation.what);
     }
-    let _ = write!(
-        text,
-        "again: cargo run --release -p tenure-simulation -- --seed {} --trace",
-        outcome.seed
-    );
+    let _ = write!(text, "again: target/debug/simulate --seed {} --trace", outcome.seed);
     text
 }
 

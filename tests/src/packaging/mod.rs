@@ -87,11 +87,17 @@ impl Drop for Folder {
     }
 }
 
+/// Cargo's profile of the programs that are packed: the one that other tests have built, unless the environment names another.
+pub fn profile() -> String {
+    std::env::var("TENURE_PACKAGES_PROFILE").unwrap_or_else(|_| "dev".to_owned())
+}
+
 /// Builds the packages, and returns the paths of the gateway's and the agent's.
 fn build(options: &[&str]) -> Result<[PathBuf; 2]> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace is above")?;
     let mut command = Command::new(root.join("packaging/deb/build"));
-    let output = command.args(options).stderr(std::process::Stdio::inherit()).output()?;
+    command.args(["--profile", &profile()]).args(options);
+    let output = command.stderr(std::process::Stdio::inherit()).output()?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);
     let said = String::from_utf8(output.stdout)?;
     let paths: Vec<PathBuf> = said.lines().map(|line| line.trim().into()).collect();

@@ -5,7 +5,7 @@
 //! conformance [--store NAME] --transcripts [--fault NAME]
 //! conformance [--store NAME] --seed N [--trace] [--fault NAME]
 //! conformance [--store NAME] --operations N [--from SEED] [--threads N] [--fault NAME]
-//! conformance [--store NAME] --faults
+//! conformance [--store NAME] --faults [--threads N]
 //! ```
 //!
 //! Without `--store` it is `redis`.
@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use tenure_conformance::{Outcome, Runner, Seen, Store, transcript};
+use tenure_harness::threads;
 
 /// Seeds tried for each planted fault.
 const FAULT_SEEDS: u64 = 100;
@@ -48,7 +49,7 @@ fn main() -> Result<ExitCode> {
             code(outcome.difference.is_none())
         }
         Some(Task::Operations(operations)) => search(operations, &arguments),
-        Some(Task::Faults) => table(store),
+        Some(Task::Faults) => table(store, arguments.threads),
         None => bail!("nothing to do: give --transcripts, --seed N, --operations N or --faults"),
     })
 }
@@ -158,13 +159,15 @@ fn search(operations: u64, arguments: &Arguments) -> ExitCode {
 }
 
 /// For each planted fault the first seed that shows it.
-fn table(store: &Store) -> ExitCode {
-    println!("{:<22} {:>5}  difference", "fault", "seed");
-    let mut all = true;
-    for planted in store.faults {
+fn table(store: &Store, threads: u64) -> ExitCode {
+    let found = threads::each(store.faults, threads, |planted| {
         let mut runner = Runner::new(store, Some(planted));
         let mut outcomes = (1..=FAULT_SEEDS).map(|seed| runner.run(seed, true));
-        let caught = outcomes.find(|outcome| outcome.difference.is_some());
+        outcomes.find(|outcome| outcome.difference.is_some())
+    });
+    println!("{:<22} {:>5}  difference", "fault", "seed");
+    let mut all = true;
+    for (planted, caught) in store.faults.iter().zip(found) {
         match caught {
             Some(Outcome { of: seed, difference, .. }) => {
                 println!("{planted:<22} {seed:>5}  {}", difference.unwrap_or_default());
@@ -184,9 +187,8 @@ fn report(outcome: &Outcome, arguments: &Arguments) {
         let Arguments { store, fault, .. } = arguments;
         let fault = fault.map(|fault| format!(" --fault {fault}")).unwrap_or_default();
         let (store, seed) = (store.name, &outcome.of);
-        println!(
-            "again: cargo run --release -p tenure-conformance -- --store {store} --seed {seed}{fault}"
-        );
+        let program = std::env::args().next().unwrap_or_default();
+        println!("again: {program} --store {store} --seed {seed}{fault}");
     }
 }
 

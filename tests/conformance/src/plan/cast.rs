@@ -7,7 +7,7 @@ use tenure_core::model::{Owner, Resource, SessionId, SessionRecord, Terms};
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
-use crate::random::Random;
+use tenure_harness::random::Random;
 
 /// How long claims live without a beat, s. All of these are multiples of
 /// [`QUANTUM_MS`](super::time::QUANTUM_MS).

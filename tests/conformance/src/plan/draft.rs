@@ -14,7 +14,7 @@ use super::cast::{Cast, Program, uuid};
 use super::time::ROOM_US;
 use crate::operation::Operation;
 use crate::oracle::Oracle;
-use crate::random::Random;
+use tenure_harness::random::Random;
 
 /// A claim that was made, or will be.
 pub(super) struct Drawn {

@@ -23,7 +23,7 @@ use super::client::Trial;
 use super::{Ask, Told};
 use crate::allowances::Allowance;
 use crate::client::Installation;
-use crate::random::Random;
+use tenure_harness::random::Random;
 
 /// The time that a call of a client waits for its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);

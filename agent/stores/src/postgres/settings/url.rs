@@ -73,11 +73,13 @@ fn read(rest: &str) -> Result<PostgresUrl, Refusal> {
     // Whatever signs in must take writes, and is asked.
     let attributes = parts.parameter("target_session_attrs");
     if !matches!(attributes.as_deref(), None | Some("any" | "read-write" | "primary")) {
-        let rule = "must have any, read-write or primary for target_session_attrs: holds are written";
+        let rule =
+            "must have any, read-write or primary for target_session_attrs: holds are written";
         return Err(rule.to_owned());
     }
     if !matches!(parts.parameter("channel_binding").as_deref(), None | Some("prefer" | "disable")) {
-        let rule = "must have prefer or disable for channel_binding: the certificate is checked instead";
+        let rule =
+            "must have prefer or disable for channel_binding: the certificate is checked instead";
         return Err(rule.to_owned());
     }
     for (name, way_out) in ELSEWHERE {
@@ -85,7 +87,9 @@ fn read(rest: &str) -> Result<PostgresUrl, Refusal> {
             return Err(format!("must not have {name}: {way_out}"));
         }
     }
-    parts.no_more(" but sslmode, target_session_attrs, channel_binding, and host and port of a Unix socket")?;
+    parts.no_more(
+        " but sslmode, target_session_attrs, channel_binding, and host and port of a Unix socket",
+    )?;
     if parts.hosts.contains(',') {
         let rule = "must have one host: name the address that leads to the primary, as failover tools keep one";
         return Err(rule.to_owned());
@@ -168,7 +172,10 @@ mod tests {
             ("//me:hunter2@db/x?port=7", "must have the port after the host"),
             ("//me:hunter2@a,b:5433/x", "must have one host"),
             ("//me@db/x?sslrootcert=hunter2", "must not have sslrootcert: name the certificate"),
-            ("//me@db/x?connect_timeout=5", "must not have connect_timeout: write the time in postgres."),
+            (
+                "//me@db/x?connect_timeout=5",
+                "must not have connect_timeout: write the time in postgres.",
+            ),
             ("//me@db/x?target_session_attrs=standby", "must have any, read-write or primary"),
             ("//me@db/x?channel_binding=require", "must have prefer or disable"),
         ] {

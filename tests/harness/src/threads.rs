@@ -1,0 +1,28 @@
+//! Work on several threads, whose results come in the order of what they are of.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Calls it for each item, so many at a time.
+///
+/// # Panics
+///
+/// If a call does.
+pub fn each<T: Sync, R: Send>(items: &[T], threads: u64, call: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let take = || {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            Some((at, call(items.get(at)?)))
+        };
+        std::iter::from_fn(take).collect::<Vec<_>>()
+    };
+    let mut results = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(take)).collect();
+        let ended =
+            running.into_iter().flat_map(|thread| thread.join().expect("it has not panicked"));
+        ended.collect::<Vec<_>>()
+    });
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
