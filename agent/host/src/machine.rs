@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -20,7 +21,8 @@ const APPLICATION: &str = "5f1e1f0c-54e5-4a53-9a1e-7a1de1b1c0de";
 const HOST_ID_NAME: &str = "host-id";
 /// In the state directory: the id of its agent.
 const AGENT_ID_NAME: &str = "agent-id";
-const ID_BYTES_MAX: u64 = 64;
+/// More than an id of each sort takes, with what it is bound to.
+const ID_BYTES_MAX: u64 = 160;
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 
 /// The id of this boot: BOOTTIME instants mean something only together with it.
@@ -96,10 +98,42 @@ fn host_id_of(machine_id_files: &[&Path], state_dir: &Directory) -> io::Result<S
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The id of the agent with this state directory: random, and kept until [`forget_agent_id`]. Another one each time
-/// where none can be kept.
-pub fn agent_id(state_dir: &Directory) -> Uuid {
-    kept_id(state_dir, AGENT_ID_NAME).unwrap_or_else(|_| Uuid::new_v4())
+/// The id of the agent with this state directory: random, and kept until [`forget_agent_id`], or the machine starts anew. A copy of
+/// the directory, as in a machine that was cloned, is another agent. Another one each time where none can be kept.
+pub fn agent_id(state_dir: &Directory, boot_id: Uuid) -> Uuid {
+    match place_of(state_dir, boot_id).and_then(|place| agent_id_at(state_dir, &place)) {
+        Ok(id) => id,
+        Err(_) => Uuid::new_v4(),
+    }
+}
+
+/// What no copy of a directory has in common with it: two that exist at a time differ as files, or lie on machines that were started
+/// apart.
+fn place_of(state_dir: &Directory, boot_id: Uuid) -> io::Result<String> {
+    let found = state_dir.metadata()?;
+    Ok(format!("{boot_id} {}:{}", found.dev(), found.ino()))
+}
+
+fn agent_id_at(state_dir: &Directory, place: &str) -> io::Result<Uuid> {
+    let mut text = String::new();
+    match state_dir
+        .read(AGENT_ID_NAME, ID_BYTES_MAX)
+        .and_then(|mut file| file.read_to_string(&mut text))
+    {
+        Ok(_) => {}
+        // Nothing of ours is longer.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {}
+        Err(error) => return Err(error),
+    }
+    let kept = text.trim_end().split_once(' ').filter(|(_, of)| *of == place);
+    if let Some(id) = kept.and_then(|(id, _)| Uuid::try_parse(id).ok()) {
+        return Ok(id);
+    }
+    let id = Uuid::new_v4();
+    state_dir.remove(AGENT_ID_NAME)?;
+    writeln!(state_dir.create(AGENT_ID_NAME, 0o600)?, "{id} {place}")?;
+    Ok(id)
 }
 
 /// Has the next agent with this state directory be another one: this one has taken its leave.
@@ -316,6 +350,29 @@ mod tests {
         let elsewhere = tempfile::tempdir().unwrap();
         let elsewhere = Directory::private(elsewhere.path(), 0o700).unwrap();
         assert_ne!(host_id_of(&[&file], &elsewhere).unwrap(), id);
+    }
+
+    #[test]
+    fn a_copy_of_the_state_directory_is_another_agent() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, copy) = (dir.path().join("first"), dir.path().join("copy"));
+        let state = Directory::private(&first, 0o700).unwrap();
+        let boot = Uuid::new_v4();
+        let id = agent_id(&state, boot);
+        assert_eq!(agent_id(&state, boot), id);
+        let copied = Directory::private(&copy, 0o700).unwrap();
+        fs::copy(first.join("agent-id"), copy.join("agent-id")).unwrap();
+        let other = agent_id(&copied, boot);
+        assert_ne!(other, id);
+        assert_eq!(agent_id(&copied, boot), other);
+        // On a machine that was cloned, which has started since.
+        assert_ne!(agent_id(&state, Uuid::new_v4()), id);
+        for text in [String::new(), format!("{id}\n"), "x ".repeat(500)] {
+            fs::write(first.join("agent-id"), text).unwrap();
+            assert_ne!(agent_id(&state, boot), id);
+        }
+        forget_agent_id(&state);
+        assert_eq!(agent_id(&state, boot), agent_id(&state, boot));
     }
 
     #[test]

@@ -146,6 +146,10 @@ impl Shell {
                 self.restarting = true;
             }
             Control::Reload(settings) => keeper.reload(*settings),
+            Control::Renew => {
+                self.journal.borrow_mut().replace();
+                self.effects.miss_pages();
+            }
         }
     }
 }

@@ -84,7 +84,7 @@ pub fn assemble(
     reductions.log(|key| config.limits_set.contains(&key));
     let (started, upstream) = (clock::now(), config.stores.upstream());
     settings.presence = Some(Presence {
-        agent: SessionId(machine::agent_id(&state_dir)),
+        agent: SessionId(machine::agent_id(&state_dir, boot_id)),
         version: env!("CARGO_PKG_VERSION").into(),
         started,
         is_shown: upstream.address().is_some(),

@@ -51,6 +51,8 @@ pub struct Journal {
     failure: Option<Arc<str>>,
     /// Renewals were left out of it.
     lacks_renewals: bool,
+    /// Somebody removed its file.
+    is_gone: bool,
     fresh: Option<Fresh>,
 }
 
@@ -119,6 +121,7 @@ impl Journal {
             retry: Retry::default(),
             failure: None,
             lacks_renewals: false,
+            is_gone: false,
             fresh,
         };
         match written {
@@ -153,6 +156,14 @@ impl Journal {
     /// ([`keeper::journal::Saved::catch_up`]).
     pub fn lacks_renewals(&self) -> bool {
         self.lacks_renewals
+    }
+
+    /// Has it written anew: somebody removed its file, or the directory, which is there again.
+    pub fn replace(&mut self) {
+        // After a failed write it is removed by itself, and is on its way.
+        if self.mark.is_some() && !std::mem::replace(&mut self.is_gone, true) {
+            self.rewriting.retry = Retry::default();
+        }
     }
 
     /// Notes a change of the keeper's. Renewals are left out while there is no space ahead: those of thousands of
@@ -249,9 +260,9 @@ impl Journal {
         self.give_up(error);
     }
 
-    /// Whether it is to be written anew for the renewals that were left out.
+    /// Whether a start would find less than it has.
     fn is_behind(&self) -> bool {
-        self.lacks_renewals && self.failure.is_none()
+        (self.lacks_renewals || self.is_gone) && self.failure.is_none()
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
@@ -310,6 +321,7 @@ impl Journal {
                 self.reserved = reserved;
                 self.rewriting.live = Live { bytes: next.length, rows };
                 self.lacks_renewals = lacks_renewals;
+                self.is_gone = false;
                 self.retry = Retry::default();
                 self.rewriting.retry = Retry::default();
                 self.reserve(now)
