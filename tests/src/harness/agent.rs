@@ -38,6 +38,7 @@ pub struct Setup {
     group: Option<PathBuf>,
     marks: bool,
     skew_seconds: Option<f64>,
+    hosts: Option<PathBuf>,
 }
 
 impl Setup {
@@ -121,6 +122,13 @@ impl Setup {
         self
     }
 
+    /// With that file in place of /etc/hosts, for it alone. Takes root.
+    #[must_use]
+    pub fn hosts(mut self, file: &Path) -> Setup {
+        self.hosts = Some(file.to_owned());
+        self
+    }
+
     /// Starts it and waits until it answers.
     #[track_caller]
     pub fn start(self) -> Agent {
@@ -137,6 +145,13 @@ impl Setup {
     }
 }
 
+fn with_hosts(hosts: &Path, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(hosts).arg(program);
+    command
+}
+
 fn spawn(dir: &Path, setup: &Setup) -> Program {
     let log = File::options()
         .create(true)
@@ -147,7 +162,10 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
     let by = |program: &Path| match (setup.by, &setup.group) {
         (Some(by), _) => by(program),
         (None, Some(group)) => MemoryGroup::command(group, program),
-        (None, None) => Command::new(program),
+        (None, None) => match &setup.hosts {
+            Some(hosts) => with_hosts(hosts, program),
+            None => Command::new(program),
+        },
     };
     let mut command = match &setup.service_manager {
         Some(service_manager) => service_manager.command(by, &program),

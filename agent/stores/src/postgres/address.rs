@@ -18,6 +18,7 @@ use tracing::info;
 
 use super::connection::{Clock, Connection, words};
 use super::durability::Durability;
+use super::pooler::MARK;
 use super::schema::SEARCH_PATH;
 use super::settings::{PostgresAccess, PostgresServer};
 use super::way_out::way_out;
@@ -48,12 +49,15 @@ pub struct Address {
     id: Mutex<Option<Arc<str>>>,
     /// What concerns principals is passed on to them.
     serves_principals: Arc<AtomicBool>,
+    /// Two connections have met without a pooler between them.
+    pub(super) is_unpooled: AtomicBool,
 }
 
 impl Address {
     pub fn new(access: PostgresAccess) -> Address {
         let (durability, id) = (Mutex::default(), Mutex::default());
-        Address { access, durability, id, serves_principals: Arc::default() }
+        let is_unpooled = AtomicBool::default();
+        Address { access, durability, id, serves_principals: Arc::default(), is_unpooled }
     }
 
     /// See [`Backend::serve_principals`](crate::remote::Backend::serve_principals).
@@ -61,7 +65,7 @@ impl Address {
         self.serves_principals.store(true, Ordering::Relaxed);
     }
 
-    fn endpoint(&self) -> Endpoint {
+    fn place(&self) -> Endpoint {
         match &self.access.server {
             PostgresServer::Tcp { host, port } => Endpoint::Tcp(host.clone(), *port),
             PostgresServer::Unix { directory, port } => {
@@ -88,26 +92,13 @@ impl Address {
         purpose: Purpose,
         hints: Option<ConnectionHints>,
     ) -> Result<Dialed<Connection>, ConnectError> {
-        let mut config = self.config(purpose);
-        let endpoint = self.endpoint();
-        let timeout = self.access.connect_timeout;
-        let stream = Wire(stream::connect(peer, &endpoint, None, timeout).await?);
         let clock = Clock::default();
         let listener = hints.map(|hints| Listener {
             hints,
             clock: Arc::clone(&clock),
             serves_principals: Arc::clone(&self.serves_principals),
         });
-        let (client, mut pump) = match (&self.access.tls, &self.access.server) {
-            (Some(trust), PostgresServer::Tcp { host, .. }) => {
-                config.ssl_mode(SslMode::Require);
-                let tls = secured(trust, host)
-                    .map_err(|error| self.unfit(peer, format!("has no name for TLS: {error}")))?;
-                dial(config, stream, tls, peer.clone(), listener).await
-            }
-            _ => dial(config, stream, NoTls, peer.clone(), listener).await,
-        }
-        .map_err(|error| self.refused(peer, &error))?;
+        let (client, mut pump) = self.open(peer, purpose, listener).await?;
         let (connection, server) = {
             let mut look = pin!(self.look(peer, client, clock));
             tokio::select! {
@@ -116,6 +107,29 @@ impl Address {
             }
         };
         Ok(Dialed { connection, server, pump })
+    }
+
+    /// A connection that is signed in.
+    pub(super) async fn open(
+        &self,
+        peer: &Peer,
+        purpose: Purpose,
+        listener: Option<Listener>,
+    ) -> Result<(Client, Pump), ConnectError> {
+        let mut config = self.config(purpose);
+        let endpoint = self.place();
+        let timeout = self.access.connect_timeout;
+        let stream = Wire(stream::connect(peer, &endpoint, None, timeout).await?);
+        match (&self.access.tls, &self.access.server) {
+            (Some(trust), PostgresServer::Tcp { host, .. }) => {
+                config.ssl_mode(SslMode::Require);
+                let tls = secured(trust, host)
+                    .map_err(|error| self.unfit(peer, format!("has no name for TLS: {error}")))?;
+                dial(config, stream, tls, peer.clone(), listener).await
+            }
+            _ => dial(config, stream, NoTls, peer.clone(), listener).await,
+        }
+        .map_err(|error| self.refused(peer, &error))
     }
 
     /// Looks whether the server is fit, and makes the schema if it is not there.
@@ -156,6 +170,7 @@ impl Address {
         if found.is_some_and(|found| !found.is_empty()) {
             return Err(self.pooled(peer));
         }
+        self.look_for_pooler(peer, &client, &marker).await?;
         self.settle(&client).await.map_err(refused)?;
         self.check_marker(peer, &client, &marker).await?;
         schema::prepare(peer, &mut client, &self.access.user).await?;
@@ -200,30 +215,7 @@ impl Address {
             .await
     }
 
-    /// A pooler in transaction mode gives each transaction to any of its connections.
-    async fn check_marker(
-        &self,
-        peer: &Peer,
-        client: &Client,
-        marker: &str,
-    ) -> Result<(), ConnectError> {
-        let found = client
-            .query_one("select coalesce(current_setting('tenure.connection', true), '')", &[])
-            .await
-            .map_err(|error| self.refused(peer, &error))?;
-        match found.get::<_, String>(0) == marker {
-            true => Ok(()),
-            false => Err(self.pooled(peer)),
-        }
-    }
-
-    fn pooled(&self, peer: &Peer) -> ConnectError {
-        let what = "is behind a pooler in transaction mode, such as PgBouncer's: what a connection listens for \
-                    would be another's; connect to the server itself, or to a pool with pool_mode = session";
-        self.unfit(peer, what.to_owned())
-    }
-
-    fn unfit(&self, peer: &Peer, what: String) -> ConnectError {
+    pub(super) fn unfit(&self, peer: &Peer, what: String) -> ConnectError {
         ConnectError::Unfit { peer: peer.clone(), what }
     }
 
@@ -303,7 +295,7 @@ fn secured(trust: &Trust, host: &str) -> Result<Secured, InvalidDnsNameError> {
 }
 
 /// Where notifications of a connection go, and what is known of its server's clock then.
-struct Listener {
+pub(super) struct Listener {
     hints: ConnectionHints,
     clock: Clock,
     serves_principals: Arc<AtomicBool>,
@@ -374,12 +366,16 @@ impl Connector for Address {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn endpoint(&self) -> Option<Endpoint> {
+        Some(self.place())
+    }
+
     async fn connect(
         &self,
         purpose: Purpose,
         hints: Option<ConnectionHints>,
     ) -> Result<Dialed<Connection>, ConnectError> {
-        let peer = Peer { what: POSTGRES, place: self.endpoint().to_string() };
+        let peer = Peer { what: POSTGRES, place: self.place().to_string() };
         let signing_in = self.sign_in(&peer, purpose, hints);
         let timeout = self.access.connect_timeout;
         ConnectError::within(timeout, &peer, "connecting", signing_in).await
@@ -390,10 +386,7 @@ impl Connector for Address {
         let look = async {
             let row = connection
                 .client
-                .query_one(
-                    "select pg_is_in_recovery(), coalesce(current_setting('tenure.connection', true), '')",
-                    &[],
-                )
+                .query_one(&format!("select pg_is_in_recovery(), {MARK}"), &[])
                 .await
                 .map_err(|error| self.refused(&peer, &error))?;
             if row.get(0) {

@@ -21,6 +21,7 @@ mod feed;
 mod keyring;
 #[cfg(feature = "postgres")]
 mod perform;
+mod pooler;
 #[cfg(feature = "postgres")]
 mod schema;
 pub mod settings;

@@ -176,6 +176,13 @@ impl Connector for Address {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn endpoint(&self) -> Option<Endpoint> {
+        match &self.access.server {
+            RedisServer::Tcp(Place { host, port }) => Some(Endpoint::Tcp(host.clone(), *port)),
+            RedisServer::Unix(_) | RedisServer::Sentinel { .. } => None,
+        }
+    }
+
     fn flush(connection: &Connection) {
         connection.flush();
     }

@@ -15,6 +15,7 @@ use super::connect_error::ConnectError;
 use super::hints::{ConnectionHints, HintSink};
 use super::reach::{Behind, Reach, ReachOfBoth};
 use super::reconnect::Reconnect;
+use super::stream::Endpoint;
 
 /// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
 /// would keep others waiting longer, and fewer would let a far server stand idle.
@@ -89,6 +90,12 @@ pub trait Connector: Send + Sync + 'static {
 
     /// The id of the store, once it is known: whoever shares the store knows the same one.
     fn store_id(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    /// The place that the settings name, if that alone says where the server is: its name may come to lead elsewhere while the
+    /// server stays up, and others would be at the new one.
+    fn endpoint(&self) -> Option<Endpoint> {
         None
     }
 

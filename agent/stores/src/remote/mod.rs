@@ -16,6 +16,7 @@ mod hints;
 mod interests;
 mod link;
 mod links;
+mod name;
 mod own_claims;
 mod reach;
 mod reconnect;

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::connect_error::{ConnectError, Peer};
 use super::hints::HintSink;
 use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump, Purpose, Suspicion};
+use super::name::Name;
 
 /// First wait before connecting again; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
@@ -25,7 +26,9 @@ const MOVES_AT_ONCE: u32 = 3;
 /// Between two looks at a connection that may be dead, or lead to a server that is no longer the one to
 /// use.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// The same, at least, where the server or something before it closes connections that idle.
+/// Between two looks where the server's name leads.
+const NAME_LOOKED_UP_EVERY: Duration = Duration::from_secs(10);
+/// The same as between two looks at a connection, at least, where the server or something before it closes connections that idle.
 const CHECK_EVERY_MIN: Duration = Duration::from_millis(500);
 
 /// The task behind a link. Takes suspicions; emits phases, and hints; ends when nobody has the link
@@ -138,6 +141,19 @@ impl<D: Connector> Reconnect<D> {
                 None => std::future::pending().await,
             }
         };
+        let moved = async {
+            let endpoint = self.dialer.connector().endpoint();
+            let Some(mut name) = Name::of(endpoint).await else {
+                return std::future::pending().await;
+            };
+            loop {
+                rest(NAME_LOOKED_UP_EVERY).await;
+                if let Some(address) = name.look().await {
+                    let cause = format!("its name leads to {address} now, and no longer there");
+                    return ConnectError::lost(&peer, &cause);
+                }
+            }
+        };
         let every = self.check_every;
         let check = async {
             loop {
@@ -150,6 +166,7 @@ impl<D: Connector> Reconnect<D> {
         tokio::select! {
             error = &mut pump => error,
             error = check => error,
+            error = moved => error,
             () = self.suspicion.of(generation) => {
                 ConnectError::lost(&peer, "a call failed or was not answered in time")
             }

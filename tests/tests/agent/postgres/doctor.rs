@@ -117,6 +117,8 @@ fn a_pooler_is_refused_in_transaction_mode_and_used_in_session_mode() {
     let pooler = Pooler::before(&postgres, "transaction");
     let agent = start_agent(0, &pooler.url(), "");
     is_refused(&agent, "is behind a pooler in transaction mode, such as PgBouncer's");
+    // Not even the schema was made over it.
+    assert_eq!(postgres.sql("select count(*) from pg_namespace where nspname = 'tenure'"), "0");
     let pooler = Pooler::before(&postgres, "session");
     let agents = [0, 1].map(|host| start_agent(host, &pooler.url(), ""));
     agents.iter().for_each(is_up);

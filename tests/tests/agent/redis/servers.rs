@@ -21,6 +21,35 @@ fn terms(kind: &str) -> Value {
     }
 }
 
+/// As where a name is moved to a new server while the old one stays up.
+#[test]
+fn the_name_of_a_server_that_leads_elsewhere_is_followed() {
+    let redis = RedisServer::setup().tcp().start();
+    let _: () = redis.command(&["CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2"]);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let hosts = folder.path().join("hosts");
+    let lead_to = |address: &str| std::fs::write(&hosts, format!("{address} store.test\n"));
+    lead_to("127.0.0.1").expect("the folder is ours");
+    let port = redis.port();
+    let agent =
+        Agent::setup().upstream(&format!("redis://store.test:{port}")).hosts(&hosts).start();
+    let mut holder = Campaigner::start(&agent, "holder");
+    let held = holder.acquire("leader", "role", &json!({}));
+    let connections = |address: &str| {
+        let clients: String = redis.command(&["CLIENT", "LIST"]);
+        let at = format!(" laddr={address}:{port} ");
+        clients.lines().filter(|line| line.contains(&at)).count()
+    };
+    until("the agent to be there", || connections("127.0.0.1") >= 3);
+    lead_to("127.0.0.2").expect("the folder is ours");
+    until("the agent to have followed", || {
+        connections("127.0.0.2") >= 3 && connections("127.0.0.1") == 0
+    });
+    assert!(agent.log().contains("its name leads to 127.0.0.2 now"), "{}", agent.log());
+    // Which was the same server, this time.
+    assert_eq!(holder.puppet.standing("leader", "role").holders[0].token, held.token);
+}
+
 /// Agents of two hosts on the same server, each by that way.
 fn agents(url: &str) -> [Agent; 2] {
     [0, 1].map(|host| start_agent(host, url, ""))
