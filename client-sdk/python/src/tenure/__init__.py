@@ -41,6 +41,7 @@ from .errors import (
     TenureError,
     UpstreamUnavailable,
     WaitTimeout,
+    WrongLoop,
 )
 from .events import (
     AgentView,
@@ -97,6 +98,7 @@ __all__ = [
     "WaitTimeout",
     "Waiter",
     "Why",
+    "WrongLoop",
     "aio",
     "campaign",
     "events",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import socket as sockets
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from socket import socket as Socket
 from typing import Any
 
 from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
+from ._socket import Connection
 
 _RECEIVE_SIZE = 65536
 
@@ -21,8 +23,11 @@ class _Signal:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._event = asyncio.Event()
+        # Of its own: nobody can set the event of a loop that is closed.
+        self._is_set = False
 
     def set(self) -> None:
+        self._is_set = True
         if asyncio._get_running_loop() is self._loop:
             self._event.set()
         else:
@@ -31,12 +36,15 @@ class _Signal:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
+        self._is_set = False
         self._event.clear()
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
     async def wait(self, timeout: float | None = None) -> bool:
+        if self._is_set:
+            return True
         try:
             return await within(self._event.wait(), timeout)
         except TimeoutError:
@@ -49,6 +57,7 @@ class AsyncIo:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._lock = asyncio.Lock()
+        self._process = os.getpid()
         # A task without a reference may be collected.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -56,25 +65,33 @@ class AsyncIo:
         return _Signal(self.loop)
 
     def leave(self) -> None:
-        self._lock.release()
+        # A closed loop wakes nobody who waits for it.
+        if not self.loop.is_closed():
+            self._lock.release()
+
+    def is_over(self) -> bool:
+        return self.loop.is_closed() or self._process != os.getpid()
 
     def forked(self) -> None:
         self._lock = asyncio.Lock()
         self._tasks = set()
 
-    def spawn(self, steps: Steps[None], name: str) -> None:
+    def spawn(self, steps: Steps[None], name: str, then: Callable[[], None] | None = None) -> None:
         if asyncio._get_running_loop() is self.loop:
-            self._begin(steps, name)
+            self._begin(steps, name, then)
         else:
             # A hold that nobody has any more is collected in any thread, and perhaps after the loop.
             with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._begin, steps, name)
+                self.loop.call_soon_threadsafe(self._begin, steps, name, then)
 
-    def _begin(self, steps: Steps[None], name: str) -> None:
+    def _begin(self, steps: Steps[None], name: str, then: Callable[[], None] | None) -> None:
         task = self.loop.create_task(self.run(steps), name=f"tenure-{name}")
         _expect_no_end(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if then is not None:
+            # Not by the steps themselves: a task that is cancelled before its first step takes none.
+            task.add_done_callback(lambda _: then())
 
     async def run(self, steps: Steps[T]) -> T:
         try:
@@ -110,8 +127,7 @@ class AsyncIo:
         assert isinstance(effect, Enter)
         return await self._lock.acquire()
 
-
-    async def _receive(self, socket: sockets.socket, timeout: float | None) -> bytes:
+    async def _receive(self, socket: Socket, timeout: float | None) -> bytes:
         """As the loop's own method with a time-out, for half the price: that tries first, and in vain, to read an answer
         that cannot be there yet."""
         if socket.fileno() < 0:
@@ -129,7 +145,7 @@ class AsyncIo:
                 self.loop.remove_reader(socket)
 
 
-def _read(socket: sockets.socket, received: asyncio.Future[bytes]) -> None:
+def _read(socket: Socket, received: asyncio.Future[bytes]) -> None:
     if received.done():
         return
     try:
@@ -146,8 +162,8 @@ def _expire(received: asyncio.Future[bytes]) -> None:
         received.set_exception(TimeoutError())
 
 
-def _connect(effect: Connect) -> sockets.socket:
-    connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+def _connect(effect: Connect) -> Socket:
+    connection = Connection()
     try:
         connection.setblocking(False)
         # At once or not at all; the loop's own method would take a full queue for a connection.

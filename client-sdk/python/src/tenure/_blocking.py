@@ -6,10 +6,12 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 from ._calls import CONNECT_PATIENCE
 from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
+from ._socket import Connection
 
 _RECEIVE_SIZE = 65536
 # The step of the kernel's time-outs, of which 0 means none, seconds.
@@ -29,10 +31,15 @@ class BlockingIo:
     def forked(self) -> None:
         self._lock = threading.Lock()
 
-    def spawn(self, steps: Steps[None], name: str) -> None:
+    def is_over(self) -> bool:
+        return False
+
+    def spawn(self, steps: Steps[None], name: str, then: Callable[[], None] | None = None) -> None:
         def work() -> None:
             try:
                 self.run(steps)
+                if then is not None:
+                    then()
             except RuntimeError:
                 # The interpreter ends; so does the process, and with it what this was to give back.
                 pass
@@ -68,13 +75,13 @@ class BlockingIo:
         return self._lock.acquire()
 
 
-class _Connection(socket.socket):
+class _Connection(Connection):
     """Has the kernel's time-outs: with Python's own, each call would be three, and as many turns with the interpreter's lock."""
 
     __slots__ = ("_limits",)
 
     def __init__(self) -> None:
-        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        super().__init__()
         self._limits: dict[int, float] = {socket.SO_RCVTIMEO: 0.0, socket.SO_SNDTIMEO: 0.0}
 
     def receive(self, timeout: float | None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import socket
 import time
@@ -79,6 +80,7 @@ class Calls:
     def __init__(self, path: str) -> None:
         self.path = path
         self._idle: list[tuple[float, socket.socket]] = []
+        self._keeps = True
 
     def get(self, target: str, query: Mapping[str, str | None]) -> Steps[Json]:
         given = {key: value for key, value in query.items() if value is not None}
@@ -105,7 +107,8 @@ class Calls:
         return (yield from self._open(_http.request("GET", f"/v1/observe?{urlencode(query)}")))
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Closes the idle connections, and those of later calls after each."""
+        self._keeps = False
         idle, self._idle = self._idle, []
         for _, connection in idle:
             connection.close()
@@ -214,7 +217,7 @@ class Calls:
             connection.close()
 
     def _give(self, connection: socket.socket, response: _http.Response) -> None:
-        is_kept = response.headers.get("connection", "").lower() != "close"
+        is_kept = self._keeps and response.headers.get("connection", "").lower() != "close"
         if is_kept and len(self._idle) < _IDLE_CONNECTIONS_MAX:
             self._idle.append((time.monotonic(), connection))
         else:
@@ -297,6 +300,13 @@ class EventStream:
     def close(self) -> None:
         """Closes this process' copy of the connection; one that a fork left elsewhere stays open."""
         self._connection.close()
+
+
+def waiting(wait: float | None, left: float | None) -> Json:
+    """How the agent is told how long an acquire waits."""
+    if wait == 0:
+        return {"wait": "none"}
+    return {"wait": "block"} if left is None else {"wait": "block", "timeout_ms": max(1, math.ceil(left * 1000))}
 
 
 def refused(problem: Json) -> TenureError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Mapping
@@ -21,8 +20,10 @@ from ._calls import (
     RequestIds,
     Stopping,
     Unsent,
+    waiting,
 )
 from ._cell import Cell, notify
+from ._debts import release_later, settle
 from ._effects import Io, Pause, Steps
 from ._feed import Feed
 from ._watch import Watch
@@ -58,6 +59,9 @@ class Core:
         self.streams = 1
         """Streams asked for so far."""
         self.connected = True
+        self.followed = True
+        """False once nobody reads the events: the agent ends the session."""
+        self.owes_end = False
         self._page = first_page
         self.lock = threading.Lock()
         self.cells: dict[str, Cell] = {}
@@ -86,7 +90,7 @@ class Core:
             raise
         core = Core(io, calls, registered, first_page)
         core.stream = stream
-        io.spawn(core._follow(), "events")
+        io.spawn(core._follow(), "events", core._disconnect)
         io.spawn(core._watch.run(), "watch")
         return core
 
@@ -96,12 +100,23 @@ class Core:
         self._end("it was closed")
         try:
             if not told:
-                yield from self.calls.post("/v1/release", {"session": self.id}, deadline=TRY_DEADLINE)
+                yield from self.tell_end()
+        finally:
+            self._stop()
+
+    def end(self, why: str) -> None:
+        """Ends it where no call can be made. The agent ends it a while after its event stream, or when told."""
+        self.owes_end = self.owes_end or self.gone is None
+        self._end(why)
+        self._disconnect()
+
+    def tell_end(self) -> Steps[None]:
+        self.owes_end = False
+        try:
+            yield from self.calls.post("/v1/release", {"session": self.id}, deadline=TRY_DEADLINE)
         except (SessionGone, AgentUnavailable, UpstreamUnavailable):
             # The tether ends what the agent could not be told.
             pass
-        finally:
-            self._stop()
 
     def forked(self) -> None:
         """Runs in a child: nothing here is the child's. The parent's connections stay open."""
@@ -138,6 +153,13 @@ class Core:
         if self.stream is not None:
             # Whoever reads it closes it, and ends.
             self.stream.wake()
+        self.calls.close()
+
+    def _disconnect(self) -> None:
+        """Closes what is open to the agent, once nobody reads its events."""
+        self.followed = False
+        if self.stream is not None:
+            self.stream.close()
         self.calls.close()
 
     # Calls.
@@ -184,7 +206,7 @@ class Core:
                 # Whoever gives up meanwhile may leave an answer unread.
                 before, uncertain = uncertain, True
                 try:
-                    answer = yield from self.calls.post("/v1/acquire", {**ask, **_waiting(wait, left)}, deadline=_deadline(left))
+                    answer = yield from self.calls.post("/v1/acquire", {**ask, **waiting(wait, left)}, deadline=_deadline(left))
                     uncertain = False
                     return (yield from self._granted(answer, asked_at))
                 except HoldLost as error:
@@ -216,7 +238,7 @@ class Core:
                 yield Pause(pause)
         finally:
             if uncertain and self.gone is None:
-                self.io.spawn(self._settle(ask), "settle")
+                self.io.spawn(settle(self, ask), "settle")
 
     def release(self, cell: Cell) -> Steps[None]:
         """Gives the hold back, so that the next waiter anywhere has it at once. What the agent cannot be
@@ -231,7 +253,7 @@ class Core:
             notify([cell])
         if not held:
             # Nobody waits for what is over, and the agent may be stopped.
-            self.io.spawn(self._release_later(cell.id), "release")
+            self.io.spawn(release_later(self, cell.id), "release")
             return
         answered = False
         try:
@@ -244,33 +266,10 @@ class Core:
             answered = True
         finally:
             if not answered and self.gone is None:
-                self.io.spawn(self._release_later(cell.id), "release")
+                self.io.spawn(release_later(self, cell.id), "release")
 
     def release_in_background(self, cell: Cell) -> None:
         self.io.spawn(self.release(cell), "release")
-
-    def _release_later(self, hold: str) -> Steps[None]:
-        backoff = Backoff()
-        while self.gone is None:
-            try:
-                yield from self.calls.post("/v1/release", {"session": self.id, "hold": hold})
-                return
-            except (AgentUnavailable, UpstreamUnavailable):
-                yield Pause(backoff.step())
-            except TenureError:
-                return
-
-    def _settle(self, ask: Json) -> Steps[None]:
-        """Finds out about an attempt whose fate is unknown, and gives back what it got."""
-        backoff = Backoff()
-        while self.gone is None:
-            try:
-                answer = yield from self.calls.post("/v1/acquire", {**ask, "wait": "none"})
-                return (yield from self._release_later(answer["hold"]))
-            except AgentUnavailable:
-                yield Pause(backoff.step())
-            except TenureError:
-                return
 
     def _granted(self, answer: Json, asked_at: int) -> Steps[Cell]:
         cell = Cell(answer, self.streams, self.io.signal)
@@ -280,7 +279,7 @@ class Core:
             try:
                 yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=TRY_DEADLINE)
             except TenureError:
-                self.io.spawn(self._release_later(cell.id), "release")
+                self.io.spawn(release_later(self, cell.id), "release")
             raise
         over: list[Cell] = []
         with self.lock:
@@ -443,12 +442,6 @@ class Core:
                     over.append(cell)
                 del self.cells[cell.id]
         return over
-
-
-def _waiting(wait: float | None, left: float | None) -> Json:
-    if wait == 0:
-        return {"wait": "none"}
-    return {"wait": "block"} if left is None else {"wait": "block", "timeout_ms": max(1, math.ceil(left * 1000))}
 
 
 def _deadline(left: float | None) -> float | None:

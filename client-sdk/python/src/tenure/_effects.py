@@ -8,7 +8,7 @@ is written once.
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, Union
 
@@ -83,5 +83,9 @@ class Io(Protocol):
     def forked(self) -> None:
         """Runs in a child: no lock is held by a thread that is not here."""
 
-    def spawn(self, steps: Steps[None], name: str) -> None:
-        """Runs the steps beside the caller. They end by themselves."""
+    def is_over(self) -> bool:
+        """True once nothing can run in it: its event loop is closed, or is the parent's of a forked process."""
+        ...
+
+    def spawn(self, steps: Steps[None], name: str, then: Callable[[], None] | None = None) -> None:
+        """Runs the steps beside the caller. They end by themselves. `then` follows them, also where they are cancelled."""

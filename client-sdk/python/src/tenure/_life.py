@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 from . import _socket
@@ -26,12 +26,20 @@ AnyCore = Union[Core, SoloCore]
 
 
 class Life:
-    def __init__(self, io: Io, socket: str | os.PathLike[str] | None, register: Json) -> None:
+    def __init__(
+        self, io: Io, socket: str | os.PathLike[str] | None, register: Json, former: Iterable[Life] = ()
+    ) -> None:
+        """`former` are those of closed event loops, in whose place it is."""
         self.io = io
         self.core: AnyCore | None = None
         self.closed = False
         self._socket = socket
         self._register = register
+        self._former: list[AnyCore] = []
+        for life in former:
+            life.end_with_loop()
+            if life.core is not None:
+                self._former.append(life.core)
         with _lives_lock:
             _lives.add(self)
 
@@ -42,6 +50,8 @@ class Life:
         core = self.core
         if core is not None and core.gone is None:
             return core
+        if self.io.is_over():
+            raise SessionGone("the session is gone: its event loop was closed; open a new one")
         yield Enter()
         try:
             core = self.core
@@ -50,11 +60,19 @@ class Life:
                     core = SoloCore(self.io)
                 else:
                     calls = Calls(_socket.find(self._socket))
+                    yield from self._tell_ends(calls.path)
                     core = yield from Core.open(self.io, calls, self._register, wait)
                 self.core = core
             return core
         finally:
             self.io.leave()
+
+    def _tell_ends(self, path: str | None = None) -> Steps[None]:
+        """What its place in a closed event loop still holds would keep it waiting for a while."""
+        former, self._former = self._former, []
+        for core in former:
+            if isinstance(core, Core) and core.owes_end and path in (None, core.calls.path):
+                yield from core.tell_end()
 
     def acquire(self, want: Want, wait: float | None) -> Steps[tuple[AnyCore, Cell]]:
         until = None if wait is None else time.monotonic() + wait
@@ -77,6 +95,8 @@ class Life:
                 return core, (yield from core.acquire(want.body(), 0.0 if wait == 0 else left))
             except SessionGone:
                 # The agent has ended the session, or forgotten it; a new one may wait in its place.
+                if not core.followed:
+                    core.end("the task that read its events was cancelled")
                 if self.closed or (until is not None and time.monotonic() >= until and attempts > 1):
                     raise
             yield Pause(backoff.step())
@@ -84,6 +104,10 @@ class Life:
     def call(self, target: str) -> Steps[Json]:
         core = yield from self.live()
         return (yield from core.call(target))
+
+    @property
+    def name(self) -> str | None:
+        return self._register.get("name")
 
     @property
     def tenant(self) -> str | None:
@@ -105,17 +129,24 @@ class Life:
     def standing(self, want: Want) -> Steps[Standing]:
         return parse_standing((yield from self.get("/v1/standing", self.resource(want))))
 
+    def end_with_loop(self) -> None:
+        """Ends it, and its holds as lost, where its event loop is closed: nobody else would notice."""
+        if self.core is not None and self.io.is_over():
+            self.core.end("its event loop was closed")
+
     def drop(self) -> None:
         """Nobody uses it any more."""
-        core, self.core = self.core, None
-        if core is not None and core.gone is None:
-            self.io.spawn(core.close(), "close")
+        self.end_with_loop()
+        # It stays, for holds that outlive the session: the loop may be closed before this has run.
+        if self.core is not None and self.core.gone is None:
+            self.io.spawn(self.core.close(), "close")
 
     def close(self) -> Steps[None]:
         self.closed = True
         core, self.core = self.core, None
         if core is not None:
             yield from core.close()
+        yield from self._tell_ends()
 
     def forked(self) -> None:
         core, self.core = self.core, None

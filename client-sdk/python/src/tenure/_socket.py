@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import sys
 from collections.abc import Callable, Mapping
@@ -10,6 +11,20 @@ from collections.abc import Callable, Mapping
 from .errors import AgentUnavailable
 
 SERVICE_SOCKET = "/var/run/tenured/api.sock" if sys.platform == "darwin" else "/run/tenured/api.sock"
+
+
+class Connection(socket.socket):
+    """A connection to the agent. It is closed, without a warning, when nobody has it any more: an event loop that is closed
+    before its tasks have ended leaves nobody who would."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def __del__(self) -> None:
+        if self.fileno() >= 0:
+            self.close()
 
 
 def find(explicit: str | os.PathLike[str] | None = None) -> str:

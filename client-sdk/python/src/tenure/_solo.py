@@ -64,6 +64,7 @@ class SoloCore:
         self.id = str(uuid.uuid4())
         self.gone: str | None = None
         self.connected = False
+        self.followed = True
         self._cells: dict[str, Cell] = {}
         self._feeds: list[Feed] = []
 
@@ -132,7 +133,12 @@ class SoloCore:
         self._feeds.remove(feed)
 
     def close(self) -> Steps[None]:
-        self.gone = "it was closed"
+        self.end("it was closed")
+        return
+        yield
+
+    def end(self, why: str) -> None:
+        self.gone = self.gone or why
         for cell in list(self._cells.values()):
             if cell.lose(Reason.SESSION_GONE, told=True):
                 self._give_back(cell.kind, cell.name, cell.id)
@@ -141,8 +147,6 @@ class SoloCore:
                     listener()
         for feed in self._feeds:
             feed.close()
-        return
-        yield
 
     def forked(self) -> None:
         self.gone = "it belongs to the process that this one was forked from"

@@ -19,17 +19,19 @@ from typing import Any, ParamSpec, TypeVar, cast
 from . import _fleet
 from ._awaiting import AsyncIo
 from ._cell import Cell
-from ._effects import Signal, Steps
+from ._effects import Steps
 from ._feed import Feed
 from ._hold import HoldFacts
 from ._kinds import Duration, Kinds, Module, Want, given, seconds
 from ._life import AnyCore, Life
 from ._watch import UNTOLD_MAX
-from .errors import Busy, Lost
+from .errors import Busy, Lost, WrongLoop
 from .events import AgentView, Event, HistoryEntry, Revoked, Standing, Why
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Ending = Callable[[], Coroutine[Any, Any, bool]]
+"""Waits for the end of a hold."""
 
 
 class _Held(HoldFacts):
@@ -43,6 +45,12 @@ class _Held(HoldFacts):
         self._cancelled = False
         self._cancelling = 0
 
+    @property
+    def lost(self) -> Lost | None:
+        """How it was lost; None while it is held, and when it was released."""
+        self._life.end_with_loop()
+        return self._cell.lost
+
     async def release(self) -> None:
         """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
         Raises `Lost` when it had been lost. An agent that cannot be asked is told in the background."""
@@ -52,6 +60,7 @@ class _Held(HoldFacts):
 
     async def _give_back(self) -> Lost | None:
         """Gives it back; returns how it was lost before."""
+        _check_loop(self._life)
         # What was done after valid-until was not guarded.
         loss = None if self._cell.released or self.is_held() else await self._told_loss()
         await _run(self._life, self._core.release(self._cell))
@@ -59,9 +68,10 @@ class _Held(HoldFacts):
 
     async def wait_until_over(self, timeout: Duration | None = None) -> bool:
         """Waits until it is lost or released; False when the time was over first."""
-        return bool(await self._cell.over.wait(seconds(timeout)))
+        return await _over(self._life, self._cell, seconds(timeout))
 
     async def _enter(self) -> None:
+        _check_loop(self._life)
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._task = task
@@ -101,6 +111,10 @@ class _Held(HoldFacts):
         if self._core.connected and not self._cell.told:
             # The event with the agent's reason is on its way.
             await self._cell.explained.wait(UNTOLD_MAX)
+        return self._cell.loss()
+
+    def _loss(self) -> Lost:
+        self._life.end_with_loop()
         return self._cell.loss()
 
     def __del__(self) -> None:
@@ -207,10 +221,11 @@ class Resource:
         life = self._find_life(self._want)
         return Hold(life, *await _run(life, life.acquire(self._want, wait)))
 
-    async def _term(self) -> tuple[Term, Signal]:
+    async def _term(self) -> tuple[Term, Ending]:
         life = self._find_life(self._want)
         core, cell = await _run(life, life.acquire(self._want, None))
-        return Term(life, core, cell), cell.over
+        # Without the term itself: one that nobody keeps is given back.
+        return Term(life, core, cell), functools.partial(_over, life, cell)
 
     async def __aenter__(self) -> Hold:
         acquisition = self.acquire()
@@ -236,24 +251,24 @@ class Campaign:
     term before it stands for the next one. A term's `async with` block is cancelled when the term is
     lost, and ends quietly."""
 
-    def __init__(self, begin: Callable[[], Coroutine[Any, Any, tuple[Term, Signal]]]) -> None:
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, tuple[Term, Ending]]]) -> None:
         self._begin = begin
-        # Not the term itself: one that nobody keeps is given back.
-        self._previous: Signal | None = None
+        self._end_of_last: Ending | None = None
 
     def __aiter__(self) -> AsyncIterator[Term]:
         return self
 
     async def __anext__(self) -> Term:
-        if self._previous is not None:
-            await self._previous.wait()
-        term, self._previous = await self._begin()
+        if self._end_of_last is not None:
+            await self._end_of_last()
+        term, self._end_of_last = await self._begin()
         return term
 
 
 class Session(Kinds[Resource]):
-    """A registration with the agent, for one event loop. Begun at first use, and anew when the agent has
-    ended it; the holds of before are then lost, and say so."""
+    """A registration with the agent, for the event loop of its first use. Begun then, and anew when the agent
+    has ended it or that loop is closed; the holds of before are then lost, and say so. In another loop than an
+    open one it raises `WrongLoop`."""
 
     def __init__(self, socket: str | os.PathLike[str] | None, register: dict[str, Any]) -> None:
         self._socket = socket
@@ -288,25 +303,30 @@ class Session(Kinds[Resource]):
 
     def events(self) -> AsyncGenerator[Event, None]:
         """What happens from now on, until the session ends; before it is opened, from the first `anext` on."""
-        core = self._life.core
-        return self._take(core, core.subscribe() if core is not None else None)
+        life = self._life
+        _check_loop(life)
+        core = life.core
+        return self._take(life, core, core.subscribe() if core is not None else None)
 
-    async def _take(self, core: AnyCore | None, feed: Feed | None) -> AsyncGenerator[Event, None]:
+    async def _take(self, life: Life, core: AnyCore | None, feed: Feed | None) -> AsyncGenerator[Event, None]:
         if core is None or feed is None:
-            core = await _run(self._life, self._life.live())
+            life = self._life
+            core = await _run(life, life.live())
             feed = core.subscribe()
         try:
-            while (event := await _run(self._life, feed.next())) is not None:
+            while (event := await _run(life, feed.next())) is not None:
                 yield event
         finally:
             core.unsubscribe(feed)
 
     @property
     def _life(self) -> Life:
-        # Here, where the loop is known.
-        if self._opened is None:
-            self._opened = Life(AsyncIo(asyncio.get_running_loop()), self._socket, self._register)
-        return self._opened
+        life = self._opened
+        if life is None or (life.io.is_over() and not life.closed):
+            # Here, where the loop is known.
+            io = AsyncIo(asyncio.get_running_loop())
+            life = self._opened = Life(io, self._socket, self._register, [life] if life else [])
+        return life
 
     def _resource(self, want: Want) -> Resource:
         return Resource(lambda _: self._life, want)
@@ -337,16 +357,16 @@ class _Default(Module[Resource, Session]):
         return Session(socket, register)
 
     def _find(self, want: Want) -> Life:
-        loop = asyncio.get_running_loop()
+        loop, closed = asyncio.get_running_loop(), list[Life]()
         lives = self._lives.get(loop)
         if lives is None:
             with self._lock:
                 # A session refers to its loop, so that no weak reference would let a closed one go.
-                for closed in [one for one in self._lives if one.is_closed()]:
-                    del self._lives[closed]
+                for one in [one for one in self._lives if one.is_closed()]:
+                    closed += self._lives.pop(one).values()
                 lives = self._lives[loop] = {}
         if want.project not in lives:
-            lives[want.project] = Life(AsyncIo(loop), None, given(tether="connection", project=want.project))
+            lives[want.project] = Life(AsyncIo(loop), None, given(tether="connection", project=want.project), closed)
         return lives[want.project]
 
     def forked(self) -> None:
@@ -406,5 +426,25 @@ def limited(
     return decorate
 
 
+def _check_loop(life: Life) -> None:
+    """Raises `WrongLoop` in another loop than the session's; ends the session where its own is closed."""
+    loop = cast(AsyncIo, life.io).loop
+    if asyncio._get_running_loop() is loop:
+        return
+    if not life.io.is_over():
+        session = f"the session {life.name!r}" if life.name else "the session"
+        raise WrongLoop(
+            f"{session} belongs to another event loop, {loop}: a session is for one loop until that is closed; "
+            "make one with `tenure.aio.session()` in each loop, or `tenure.session()` for threads"
+        )
+    life.end_with_loop()
+
+
+async def _over(life: Life, cell: Cell, timeout: float | None = None) -> bool:
+    _check_loop(life)
+    return bool(await cell.over.wait(timeout))
+
+
 async def _run(life: Life, steps: Steps[R]) -> R:
+    _check_loop(life)
     return await cast(AsyncIo, life.io).run(steps)

@@ -222,12 +222,13 @@ class LeaderElection:
 
     async def start(self) -> None:
         """Begins to stand for it in the background."""
-        if self._campaign is None:
+        if not self._stands():
             self._campaign = asyncio.create_task(self._stand())
 
     async def stop(self) -> None:
         """Resigns."""
-        campaign, self._campaign = self._campaign, None
+        campaign = self._campaign if self._stands() else None
+        self._campaign = None
         if campaign is not None:
             campaign.cancel()
             await asyncio.wait([campaign])
@@ -240,6 +241,11 @@ class LeaderElection:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def _stands(self) -> bool:
+        """False also where its event loop was closed before `stop`."""
+        campaign = self._campaign
+        return campaign is not None and not campaign.done() and not campaign.get_loop().is_closed()
 
     def _resource(self) -> aio.Resource:
         self._session = self._session or aio.session()

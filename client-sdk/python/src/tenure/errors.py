@@ -160,6 +160,10 @@ class SessionGone(TenureError):
     """The session has ended, and all its holds with it."""
 
 
+class WrongLoop(TenureError, RuntimeError):
+    """The session belongs to another event loop, which is still open."""
+
+
 class PageError(TenureError):
     """The session's validity page cannot be used."""
 
