@@ -51,8 +51,6 @@ pub struct Journal {
     failure: Option<Arc<str>>,
     /// Renewals were left out of it.
     lacks_renewals: bool,
-    /// Somebody removed its file.
-    is_gone: bool,
     fresh: Option<Fresh>,
 }
 
@@ -121,7 +119,6 @@ impl Journal {
             retry: Retry::default(),
             failure: None,
             lacks_renewals: false,
-            is_gone: false,
             fresh,
         };
         match written {
@@ -161,7 +158,7 @@ impl Journal {
     /// Has it written anew: somebody removed its file, or the directory, which is there again.
     pub fn replace(&mut self) {
         // After a failed write it is removed by itself, and is on its way.
-        if self.mark.is_some() && !std::mem::replace(&mut self.is_gone, true) {
+        if self.mark.is_some() && !std::mem::replace(&mut self.rewriting.is_gone, true) {
             self.rewriting.retry = Retry::default();
         }
     }
@@ -262,7 +259,7 @@ impl Journal {
 
     /// Whether a start would find less than it has.
     fn is_behind(&self) -> bool {
-        (self.lacks_renewals || self.is_gone) && self.failure.is_none()
+        (self.lacks_renewals || self.rewriting.is_gone) && self.failure.is_none()
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
@@ -321,7 +318,7 @@ impl Journal {
                 self.reserved = reserved;
                 self.rewriting.live = Live { bytes: next.length, rows };
                 self.lacks_renewals = lacks_renewals;
-                self.is_gone = false;
+                self.rewriting.is_gone = false;
                 self.retry = Retry::default();
                 self.rewriting.retry = Retry::default();
                 self.reserve(now)

@@ -8,7 +8,8 @@ use tenure_wire::Check;
 use tokio::time::timeout;
 
 use super::backend::FeedState;
-use super::link::{Connected, Connector, Dialer, Link, Purpose};
+use super::link::{Connected, Connector, Dialer, Link};
+use super::purpose::Purpose;
 use crate::Examination;
 
 /// How long it may take to connect.

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connect_error::ConnectError;
 use super::hints::{ConnectionHints, HintSink};
+use super::purpose::Purpose;
 use super::reach::{Behind, Reach, ReachOfBoth};
 use super::reconnect::Reconnect;
 use super::stream::Endpoint;
@@ -25,34 +26,6 @@ const BEATS_AT_ONCE: usize = 2;
 pub const HANGS_AFTER: Duration = Duration::from_secs(1);
 /// Different errors that are logged between two successes, at most.
 const LOGGED_MAX: usize = 16;
-
-/// The purpose of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Renewals, which nothing else may delay.
-    Beats,
-    /// Everything else that clients ask.
-    Commands,
-    /// Work that no client waits for.
-    Background,
-    /// The change feed.
-    Feed,
-    /// A look at the server, for a moment.
-    Examination,
-}
-
-impl Purpose {
-    /// The name in the log, and in a server's list of its connections.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Purpose::Beats => "beats",
-            Purpose::Commands => "commands",
-            Purpose::Background => "care",
-            Purpose::Feed => "pushes",
-            Purpose::Examination => "examination",
-        }
-    }
-}
 
 /// The part of a store that makes connections, on any thread.
 pub trait Connector: Send + Sync + 'static {

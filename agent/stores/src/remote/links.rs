@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tenure_core::model::Request;
 
 use super::hints::HintSink;
-use super::link::{Connector, Dialer, Link, Purpose};
+use super::link::{Connector, Dialer, Link};
+use super::purpose::Purpose;
 
 /// The connections of a driver.
 pub(super) struct Links<D: Connector> {

@@ -18,6 +18,7 @@ mod link;
 mod links;
 mod name;
 mod own_claims;
+mod purpose;
 mod reach;
 mod reconnect;
 mod store_clock;
@@ -36,9 +37,8 @@ pub use connect_error::{ConnectError, Peer, TlsFault};
 pub use driver::Driver;
 pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
-pub use link::{
-    Connected, Connector, Dialed, Dialer, HANGS_AFTER, Link, LinkState, Pump, Purpose, Server,
-};
+pub use link::{Connected, Connector, Dialed, Dialer, HANGS_AFTER, Link, LinkState, Pump, Server};
+pub use purpose::Purpose;
 pub use reach::{Behind, Outage, Reach};
 pub use store_clock::StoreClock;
 pub use stream::{Endpoint, Tls};

@@ -9,8 +9,9 @@ use tracing::{info, warn};
 
 use super::connect_error::{ConnectError, Peer};
 use super::hints::HintSink;
-use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump, Purpose, Suspicion};
+use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump, Suspicion};
 use super::name::Name;
+use super::purpose::Purpose;
 
 /// First wait before connecting again; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
