@@ -132,7 +132,7 @@ fn serve(
         runtime_dir: (&config.runtime_dir, 0o755),
         state_dir: (&config.state_dir, 0o700),
     };
-    let Prepared { descriptors, runtime_dir, state_dir, mut locks } =
+    let Prepared { descriptors, runtime_dir, state_dir, locks } =
         lifecycle::prepare(wanted).map_err(unavailable)?;
     let means = Means { descriptors, memory: machine::memory_limit() };
     let bound = match listener {
@@ -142,7 +142,7 @@ fn serve(
     let (listener, mut place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let filter = log.filter();
-    let (own_state, own_runtime) = (state_dir.clone(), runtime_dir.clone());
+    let own_state = state_dir.clone();
     let given = Given {
         policy: &policy,
         metrics: &metrics,
@@ -180,7 +180,7 @@ fn serve(
         let api = tokio::spawn(api);
         let reports = tokio::spawn(reports.run());
         announce(started, &reload, &place, &guarantee);
-        let mut vigil = Vigil::new(&own_runtime, &mut locks, &heart, renewed);
+        let mut vigil = Vigil::new(renewed);
         let ending = tokio::select! {
             ending = live(&mut signals, &mut reload, means, &heart, &notifier) => ending,
             never = lifecycle::give_memory_back() => match never {},

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -48,8 +48,6 @@ pub struct Directory(Arc<Open>);
 struct Open {
     descriptor: OwnedFd,
     path: PathBuf,
-    /// In which it is made.
-    mode: u32,
 }
 
 impl AsFd for Directory {
@@ -81,52 +79,12 @@ impl Directory {
         if named.is_symlink() && (in_public || (named.uid() != 0 && named.uid() != me)) {
             return Err(refuse("is a symbolic link".to_owned()));
         }
-        let descriptor = open(path).map_err(fail)?;
-        let directory = Directory(Arc::new(Open { descriptor, path: path.to_owned(), mode }));
+        let directory = Directory::shared(path).map_err(fail)?;
         if !is_mounted(path) {
             let found = directory.metadata().map_err(fail)?;
             check_directory(&found, !in_public).map_err(refuse)?;
         }
         Ok(directory)
-    }
-
-    /// Whether its path still leads to it: somebody may have removed it, or put another one in its place.
-    pub fn is_in_place(&self) -> bool {
-        let identity = |found: Metadata| (found.dev(), found.ino());
-        let named = fs::metadata(&self.0.path).map(identity).ok();
-        named.is_some() && named == self.metadata().map(identity).ok()
-    }
-
-    /// Opens what is at its path now, as [`Directory::private`] does: another one, if this was removed.
-    ///
-    /// # Errors
-    ///
-    /// See [`DirectoryError`].
-    pub fn again(&self) -> Result<Directory, DirectoryError> {
-        Directory::private(&self.0.path, self.0.mode)
-    }
-
-    /// Has everybody who uses this directory use another one from now on.
-    ///
-    /// # Errors
-    ///
-    /// Those of the system; it is as before then.
-    pub fn replace_by(&self, other: &Directory) -> io::Result<()> {
-        let (from, to) = (other.as_fd().as_raw_fd(), self.as_fd().as_raw_fd());
-        // SAFETY: both descriptors are open and stay so, each with its owner. The kernel has the second mean another directory in one
-        // step; whoever uses it meanwhile means the one or the other.
-        #[cfg(target_os = "linux")]
-        let replaced = unsafe { libc::dup3(from, to, libc::O_CLOEXEC) };
-        // SAFETY: as above, and the flag is set on a descriptor that is open.
-        #[cfg(not(target_os = "linux"))]
-        let replaced = unsafe {
-            match libc::dup2(from, to) {
-                -1 => -1,
-                to => libc::fcntl(to, libc::F_SETFD, libc::FD_CLOEXEC),
-            }
-        };
-        nix::errno::Errno::result(replaced)?;
-        Ok(())
     }
 
     /// Opens a directory whoever may write to it.
@@ -135,8 +93,11 @@ impl Directory {
     ///
     /// Those of the system.
     pub fn shared(path: &Path) -> io::Result<Directory> {
-        let descriptor = open(path)?;
-        Ok(Directory(Arc::new(Open { descriptor, path: path.to_owned(), mode: 0 })))
+        // A relative path of one component has an empty parent.
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let descriptor = nix::fcntl::open(path, flags, Mode::empty())?;
+        Ok(Directory(Arc::new(Open { descriptor, path: path.to_owned() })))
     }
 
     /// Opens a directory of the agent's own within this one, and makes it if it is missing.
@@ -160,7 +121,7 @@ impl Directory {
             },
             error => fail(error.into()),
         })?;
-        let child = Directory(Arc::new(Open { descriptor, path: path.clone(), mode }));
+        let child = Directory(Arc::new(Open { descriptor, path: path.clone() }));
         let found = child.metadata().map_err(fail)?;
         check_directory(&found, false)
             .map_err(|reason| DirectoryError::NotOurs { path: path.clone(), reason })?;
@@ -296,13 +257,6 @@ impl Directory {
         }
         Ok(names)
     }
-}
-
-fn open(path: &Path) -> io::Result<OwnedFd> {
-    // A relative path of one component has an empty parent.
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    Ok(nix::fcntl::open(path, flags, Mode::empty())?)
 }
 
 fn one_component(name: &OsStr) -> io::Result<()> {

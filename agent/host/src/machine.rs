@@ -98,8 +98,8 @@ fn host_id_of(machine_id_files: &[&Path], state_dir: &Directory) -> io::Result<S
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The id of the agent with this state directory: random, and kept until [`forget_agent_id`], or the machine starts anew. A copy of
-/// the directory, as in a machine that was cloned, is another agent. Another one each time where none can be kept.
+/// The id of the agent with this state directory: random, and kept until [`forget_agent_id`], or until the machine starts anew. A copy of
+/// the directory, as in a machine that was cloned, gives another id. Where none can be kept, each call gives another.
 pub fn agent_id(state_dir: &Directory, boot_id: Uuid) -> Uuid {
     match place_of(state_dir, boot_id).and_then(|place| agent_id_at(state_dir, &place)) {
         Ok(id) => id,

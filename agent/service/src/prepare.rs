@@ -76,33 +76,6 @@ impl Locks {
     pub fn leave(&self) {
         self.0.iter().for_each(Lock::leave);
     }
-
-    /// Locks the directory that is now where a locked one was, and has its users use it.
-    ///
-    /// # Errors
-    ///
-    /// When there is none and none can be made, or another daemon has it. Everything is as before then.
-    pub fn renew(&mut self, directory: &Directory) -> Result<(), RenewError> {
-        let made = directory.again()?;
-        let lock = Lock::take_now(made.write(LOCK_NAME, lock::BYTES_MAX)?)?;
-        directory.replace_by(&made)?;
-        self.0.push(lock);
-        Ok(())
-    }
-}
-
-/// Why a directory that was removed is not there again.
-#[derive(Debug, thiserror::Error)]
-pub enum RenewError {
-    /// It cannot be made or used.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// Another daemon has what is there now.
-    #[error(transparent)]
-    Lock(#[from] lock::LockError),
-    /// The system refused.
-    #[error(transparent)]
-    System(#[from] std::io::Error),
 }
 
 /// Directories that a daemon wants, and their modes.

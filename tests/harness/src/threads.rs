@@ -1,9 +1,9 @@
-//! Work on several threads, whose results come in the order of what they are of.
+//! Work on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Calls it for each item, so many at a time.
+/// Makes a call for each item, so many at a time. Results have the order of the items.
 ///
 /// # Panics
 ///
@@ -20,7 +20,7 @@ pub fn each<T: Sync, R: Send>(items: &[T], threads: u64, call: impl Fn(&T) -> R 
     let mut results = thread::scope(|scope| {
         let running: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(take)).collect();
         let ended =
-            running.into_iter().flat_map(|thread| thread.join().expect("it has not panicked"));
+            running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.collect::<Vec<_>>()
     });
     results.sort_by_key(|(at, _)| *at);

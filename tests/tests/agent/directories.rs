@@ -66,45 +66,6 @@ fn the_next_agent_waits_for_the_end_of_the_one_before() {
     assert!(agent.page(&session).held(grant.hold));
 }
 
-/// What the last logout does to the runtime directory of a user, and what people do who tidy up.
-#[test]
-fn a_runtime_directory_that_was_removed_is_made_again() {
-    let mut agent = Agent::start();
-    let mut http = agent.http();
-    let session = http.register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
-    let grant = http.acquire(session.session, "leader", "role", &json!({"ttl_ms": 600_000}));
-    let mapped = agent.page(&session);
-    let runtime_dir = agent.runtime_dir();
-    let pages = runtime_dir.join("pages");
-    for removed in [&runtime_dir, &pages, &agent.journal(), &runtime_dir] {
-        if removed.is_dir() {
-            fs::remove_dir_all(removed).expect("it is there");
-        } else {
-            fs::remove_file(removed).expect("it is there");
-        }
-        until("the journal and the page to be there again", || {
-            agent.journal().exists() && Path::new(&session.page).exists()
-        });
-        assert!(agent.page(&session).held(grant.hold), "{}", removed.display());
-        assert!(agent.log().contains("were removed: they are made again"));
-        let other = agent.http().register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
-        let hold = agent.http().acquire(other.session, "lease", "of-today", &json!({}));
-        assert!(agent.page(&other).held(hold.hold));
-        agent.http().release(other.session, hold.hold);
-    }
-    let output = second(&agent, &runtime_dir, &agent.dir().join("s"));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("another agent (pid "));
-    // Whoever has had it open since before reads on, and a killed agent has lost nothing.
-    assert!(mapped.held(grant.hold));
-    agent.kill();
-    agent.start_again();
-    assert_eq!(agent.http().standing("leader", "role").holders[0].token, grant.token);
-    assert!(agent.page(&session).held(grant.hold));
-    let mut http = agent.http();
-    http.release(session.session, grant.hold);
-    assert!(!agent.page(&session).held(grant.hold));
-}
-
 #[test]
 fn a_socket_that_vanished_is_made_again() {
     let agent = Agent::start();

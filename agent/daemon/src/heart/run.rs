@@ -248,7 +248,6 @@ impl Run {
         }
         self.turn.take(&mut self.keeper, &mut self.shell);
         self.shell.effects.registrants.clear();
-        self.shell.effects.renew_pages();
         let ending = self.shell.restarting || self.stop_is_over(now);
         if ending {
             self.turn.flush(&mut self.keeper, &mut self.shell);

@@ -146,10 +146,6 @@ impl Shell {
                 self.restarting = true;
             }
             Control::Reload(settings) => keeper.reload(*settings),
-            Control::Renew => {
-                self.journal.borrow_mut().replace();
-                self.effects.miss_pages();
-            }
         }
     }
 }

@@ -19,8 +19,6 @@ pub enum Control {
     Restart,
     /// Use these bounds and defaults from now on.
     Reload(Box<Settings>),
-    /// Make again what somebody removed from the runtime directory.
-    Renew,
 }
 
 /// Steering messages that may wait: a signal each.

@@ -51,46 +51,17 @@ pub(super) struct Identity {
 impl Page {
     pub(super) fn create(directory: &Directory, identity: Identity, uid: u32) -> io::Result<Page> {
         let Identity { session, boot_id, slots } = identity;
+        let name = session.to_string();
+        directory.remove(&name)?;
+        let mut file = directory.create(&name, 0o400)?;
         let mut content = vec![0; size(slots)];
         content[..MAGIC.len()].copy_from_slice(&MAGIC);
         content[VERSION_AT..][..4].copy_from_slice(&VERSION.to_le_bytes());
         content[SLOTS_AT..][..4].copy_from_slice(&slots.to_le_bytes());
         content[SESSION_AT..][..16].copy_from_slice(session.0.as_bytes());
         content[BOOT_ID_AT..][..16].copy_from_slice(boot_id.as_bytes());
-        Page::write(directory, &session.to_string(), slots, uid, &content)
-    }
-
-    /// Makes a page again whose file somebody removed, with its content from the first moment on.
-    pub(super) fn create_like(
-        page: &Page,
-        directory: &Directory,
-        identity: Identity,
-        uid: u32,
-    ) -> io::Result<Page> {
-        let words = 0..page.map.len() / 8;
-        let content: Vec<u8> = page.guarded(|| {
-            words
-                .flat_map(|word| page.word(word * 8).load(Ordering::Acquire).to_ne_bytes())
-                .collect()
-        })?;
-        let name = identity.session.to_string();
-        let made_as = format!("{name}.new");
-        let made = Page::write(directory, &made_as, identity.slots, uid, &content)?;
-        directory.rename(&made_as, &name)?;
-        Ok(made)
-    }
-
-    fn write(
-        directory: &Directory,
-        name: &str,
-        slots: u32,
-        uid: u32,
-        content: &[u8],
-    ) -> io::Result<Page> {
-        directory.remove(name)?;
-        let mut file = directory.create(name, 0o400)?;
         // Written, not only made that long: a full disk is an error here, and a fault later.
-        let made = file.write_all(content).and_then(|()| {
+        let made = file.write_all(&content).and_then(|()| {
             if uid != nix::unistd::geteuid().as_raw() {
                 // On file systems without such lists the page stays the agent's alone, and the
                 // session lives by its event stream.
@@ -102,7 +73,7 @@ impl Page {
             Page::map(&file, slots)
         });
         made.inspect_err(|_| {
-            let _ = directory.remove(name);
+            let _ = directory.remove(&name);
         })
     }
 

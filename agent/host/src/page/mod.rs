@@ -4,7 +4,7 @@ mod access;
 mod file;
 mod guard;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,6 @@ pub struct Pages {
     directory: Directory,
     boot_id: Uuid,
     open: HashMap<SessionId, Open>,
-    /// To be made again.
-    missing: Vec<SessionId>,
     /// Set once it was said that a page cannot be written.
     is_failing: bool,
 }
@@ -47,14 +45,7 @@ struct Open {
     uid: u32,
     /// `None` while it cannot be written.
     page: Option<Page>,
-    /// Whose files somebody removed, and which readers may have mapped.
-    removed: VecDeque<Page>,
 }
-
-/// Removed pages of a session that are still written. Whoever maps an older one sees that nothing is held.
-const REMOVED_MAX: usize = 8;
-/// Pages that are made again in a turn of the heart: some ms of it.
-const RENEWED_AT_ONCE: usize = 64;
 
 impl Pages {
     /// Takes the directory into use, and makes it if it is missing. Pages that are in it stay as
@@ -66,13 +57,7 @@ impl Pages {
     pub fn in_directory(runtime_dir: &Directory, boot_id: Uuid) -> Result<Pages, DirectoryError> {
         // 0711: whoever knows the name of a page can open it, but nobody can list them.
         let directory = runtime_dir.child("pages", 0o711)?;
-        Ok(Pages {
-            directory,
-            boot_id,
-            open: HashMap::new(),
-            missing: Vec::new(),
-            is_failing: false,
-        })
+        Ok(Pages { directory, boot_id, open: HashMap::new(), is_failing: false })
     }
 
     /// The path of a session's page, which need not be there.
@@ -91,7 +76,7 @@ impl Pages {
             return Ok(());
         }
         let page = Some(self.take_up(session, uid, slots)?);
-        self.open.insert(session, Open { slots, uid, page, removed: VecDeque::new() });
+        self.open.insert(session, Open { slots, uid, page });
         Ok(())
     }
 
@@ -143,11 +128,7 @@ impl Pages {
     }
 
     fn write(&mut self, session: SessionId, write: impl Fn(&Page) -> io::Result<()>) {
-        let Some(Open { slots, uid, page, removed }) = self.open.get(&session) else { return };
-        for page in removed {
-            // One that cannot be written ends at its valid-until.
-            let _ = write(page);
-        }
+        let Some(Open { slots, uid, page }) = self.open.get(&session) else { return };
         let written = match page {
             Some(page) => write(page),
             None => {
@@ -178,54 +159,6 @@ impl Pages {
                 );
             }
         }
-    }
-
-    /// Makes the directory again if somebody removed it, and notes the pages that are to be made again; see [`Pages::renew_some`].
-    ///
-    /// # Errors
-    ///
-    /// When the directory cannot be made.
-    pub fn renew(&mut self) -> Result<(), PageError> {
-        if !self.directory.is_in_place() {
-            let path = self.directory.path();
-            let fail =
-                |source| PageError { what: "make again the folder of", path: path.into(), source };
-            let made = self.directory.again().map_err(io::Error::other).map_err(fail)?;
-            self.directory.replace_by(&made).map_err(fail)?;
-        }
-        self.missing = self.open.keys().copied().collect();
-        Ok(())
-    }
-
-    /// Whether pages are to be made again.
-    pub fn has_missing(&self) -> bool {
-        !self.missing.is_empty()
-    }
-
-    /// Makes some pages again that somebody removed. Those that readers have mapped are written on, too.
-    ///
-    /// # Errors
-    ///
-    /// When a page cannot be made; others may be.
-    pub fn renew_some(&mut self) -> Result<(), PageError> {
-        let mut result = Ok(());
-        for _ in 0..RENEWED_AT_ONCE {
-            let Some(session) = self.missing.pop() else { break };
-            let path = self.path(session);
-            let Some(open) = self.open.get_mut(&session) else { continue };
-            let Some(page) = open.page.as_ref().filter(|_| !path.exists()) else { continue };
-            let identity = Identity { session, boot_id: self.boot_id, slots: open.slots };
-            match Page::create_like(page, &self.directory, identity, open.uid) {
-                Ok(made) => open.removed.extend(open.page.replace(made)),
-                Err(source) => result = Err(PageError { what: "make again", path, source }),
-            }
-            if open.removed.len() > REMOVED_MAX
-                && let Some(oldest) = open.removed.pop_front()
-            {
-                let _ = oldest.void_all_but(&[]);
-            }
-        }
-        result
     }
 
     /// Takes everything on the page back, for whoever still maps it, and removes the file.

@@ -155,14 +155,6 @@ impl Journal {
         self.lacks_renewals
     }
 
-    /// Has it written anew: somebody removed its file, or the directory, which is there again.
-    pub fn replace(&mut self) {
-        // After a failed write it is removed by itself, and is on its way.
-        if self.mark.is_some() && !std::mem::replace(&mut self.rewriting.is_gone, true) {
-            self.rewriting.retry = Retry::default();
-        }
-    }
-
     /// Notes a change of the keeper's. Renewals are left out while there is no space ahead: those of thousands of
     /// holds would use up in seconds what is kept for their ends.
     pub fn write(&mut self, entry: keeper::journal::Entry) {
@@ -257,9 +249,9 @@ impl Journal {
         self.give_up(error);
     }
 
-    /// Whether a start would find less than it has.
+    /// Whether it is to be written anew for the renewals that were left out.
     fn is_behind(&self) -> bool {
-        (self.lacks_renewals || self.rewriting.is_gone) && self.failure.is_none()
+        self.lacks_renewals && self.failure.is_none()
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
@@ -318,7 +310,6 @@ impl Journal {
                 self.reserved = reserved;
                 self.rewriting.live = Live { bytes: next.length, rows };
                 self.lacks_renewals = lacks_renewals;
-                self.rewriting.is_gone = false;
                 self.retry = Retry::default();
                 self.rewriting.retry = Retry::default();
                 self.reserve(now)

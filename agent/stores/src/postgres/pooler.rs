@@ -2,12 +2,16 @@
 //! settings. Each connection marks its session: whoever finds another mark is behind one.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::address::Address;
 use crate::remote::{ConnectError, Peer, Purpose};
 
+/// The longest time that a sign-in takes for it.
+const MEETING_MAX: Duration = Duration::from_secs(1);
 /// The mark of a connection's session; empty for one that has none.
 pub(super) const MARK: &str = "coalesce(pg_catalog.current_setting('tenure.connection', true), '')";
 
@@ -37,7 +41,11 @@ impl Address {
             other.batch_execute("rollback").await.map_err(refused)
         };
         tokio::select! {
-            met = meet => met?,
+            // A pool that is full has no connection for the other: the next sign-in looks again.
+            met = timeout(MEETING_MAX, meet) => match met {
+                Ok(met) => met?,
+                Err(_) => return Ok(()),
+            },
             lost = &mut pump => return Err(lost),
         }
         self.is_unpooled.store(true, Ordering::Relaxed);

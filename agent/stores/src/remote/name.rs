@@ -7,52 +7,45 @@ use tokio::net::lookup_host;
 
 use super::stream::Endpoint;
 
-/// Looks in a row that found none of the known addresses, after which the name has moved. One alone may be of a resolver that
+/// Looks in a row that found none of the first addresses, after which the name has moved. One alone may be of a resolver that
 /// was behind.
 const STRANGE_LOOKS: u32 = 2;
-/// Addresses of a name that are known. A name of more is of no one server.
-const KNOWN_MAX: usize = 64;
-
 /// The addresses of a server's name, as a connection to it began.
 #[derive(Debug)]
 pub(super) struct Name {
     host: String,
     port: u16,
-    known: BTreeSet<IpAddr>,
-    /// Looks in a row that found none of them.
+    /// Nothing, until the resolver has answered once.
+    first: BTreeSet<IpAddr>,
+    /// Looks in a row that found none of those.
     strange: u32,
 }
 
 impl Name {
-    /// Looks a name up; `None` if it is an address, or not known now.
-    pub(super) async fn of(endpoint: Option<Endpoint>) -> Option<Name> {
+    /// The name in an endpoint; `None` if that has an address.
+    pub(super) fn of(endpoint: Option<Endpoint>) -> Option<Name> {
         let Some(Endpoint::Tcp(host, port)) = endpoint else { return None };
-        if host.parse::<IpAddr>().is_ok() {
-            return None;
-        }
-        let known = addresses(&host, port).await;
-        (!known.is_empty()).then_some(Name { host, port, known, strange: 0 })
+        let is_name = host.parse::<IpAddr>().is_err();
+        is_name.then(|| Name { host, port, first: BTreeSet::new(), strange: 0 })
     }
 
-    /// Looks it up again; where it leads, once that is elsewhere.
+    /// Looks it up; where it leads, once that is elsewhere.
     pub(super) async fn look(&mut self) -> Option<IpAddr> {
         let found = addresses(&self.host, self.port).await;
         self.learn(found)
     }
 
+    /// Goes by what the first look found: an address that comes to stand beside the server's may be the next server's.
     fn learn(&mut self, found: BTreeSet<IpAddr>) -> Option<IpAddr> {
-        let first = *found.first()?;
-        if found.is_disjoint(&self.known) {
+        let address = *found.first()?;
+        if self.first.is_empty() {
+            self.first = found;
+        } else if found.is_disjoint(&self.first) {
             self.strange += 1;
-            return (self.strange >= STRANGE_LOOKS).then_some(first);
+        } else {
+            self.strange = 0;
         }
-        self.strange = 0;
-        // Some resolvers tell a part of them each time.
-        self.known.extend(found);
-        while self.known.len() > KNOWN_MAX {
-            self.known.pop_last();
-        }
-        None
+        (self.strange >= STRANGE_LOOKS).then_some(address)
     }
 }
 
@@ -69,14 +62,12 @@ mod tests {
     #[test]
     fn a_name_has_moved_when_two_looks_find_no_address_that_was_known() {
         let of = |last: &[u8]| last.iter().map(|it| IpAddr::from([10, 0, 0, *it])).collect();
-        let mut name = Name { host: String::new(), port: 1, known: of(&[1, 2]), strange: 0 };
+        let mut name = Name { host: String::new(), port: 1, first: BTreeSet::new(), strange: 0 };
         let mut moved = |found: &[u8]| name.learn(of(found)).is_some();
+        assert!(!moved(&[]) && !moved(&[1, 2]));
         assert!(!moved(&[2, 3]), "a part of them");
-        assert!(!moved(&[3]), "it was told a moment ago");
         assert!(!moved(&[9]) && !moved(&[]) && !moved(&[1]), "once is not enough");
-        assert!(!moved(&[9]) && moved(&[9]));
-        let many: Vec<u8> = (0..=255).collect();
-        assert!(!moved(&many));
-        assert_eq!(name.known.len(), KNOWN_MAX);
+        // As the new server is named beside the old one for a while.
+        assert!(!moved(&[1, 3]) && !moved(&[3]) && moved(&[3]));
     }
 }

@@ -29,7 +29,7 @@ const MOVES_AT_ONCE: u32 = 3;
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks where the server's name leads.
 const NAME_LOOKED_UP_EVERY: Duration = Duration::from_secs(10);
-/// The same as between two looks at a connection, at least, where the server or something before it closes connections that idle.
+/// Between two looks at a connection, at least, where the server or something before it closes connections that idle.
 const CHECK_EVERY_MIN: Duration = Duration::from_millis(500);
 
 /// The task behind a link. Takes suspicions; emits phases, and hints; ends when nobody has the link
@@ -144,15 +144,13 @@ impl<D: Connector> Reconnect<D> {
         };
         let moved = async {
             let endpoint = self.dialer.connector().endpoint();
-            let Some(mut name) = Name::of(endpoint).await else {
-                return std::future::pending().await;
-            };
+            let Some(mut name) = Name::of(endpoint) else { return std::future::pending().await };
             loop {
-                rest(NAME_LOOKED_UP_EVERY).await;
                 if let Some(address) = name.look().await {
                     let cause = format!("its name leads to {address} now, and no longer there");
                     return ConnectError::lost(&peer, &cause);
                 }
+                rest(NAME_LOOKED_UP_EVERY).await;
             }
         };
         let every = self.check_every;

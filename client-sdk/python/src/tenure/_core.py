@@ -63,7 +63,8 @@ class Core:
         """False once nobody reads the events: the agent ends the session."""
         self.owes_end = False
         self._page = first_page
-        self.lock = threading.Lock()
+        # The garbage collector may end it while this thread has the lock.
+        self.lock = threading.RLock()
         self.cells: dict[str, Cell] = {}
         self._early: dict[str, Lost] = {}
         self._feeds: list[Feed] = []
@@ -114,13 +115,13 @@ class Core:
         self.owes_end = False
         try:
             yield from self.calls.post("/v1/release", {"session": self.id}, deadline=TRY_DEADLINE)
-        except (SessionGone, AgentUnavailable, UpstreamUnavailable):
+        except TenureError:
             # The tether ends what the agent could not be told.
             pass
 
     def forked(self) -> None:
         """Runs in a child: nothing here is the child's. The parent's connections stay open."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.io.forked()
         self.gone = "it belongs to the process that this one was forked from"
         if self.stream is not None:
@@ -141,8 +142,8 @@ class Core:
     def _end(self, why: str) -> None:
         with self.lock:
             self.gone = self.gone or why
-            over = [cell for cell in self.cells.values() if cell.lose(Reason.SESSION_GONE, told=True)]
-            self.cells.clear()
+            cells, self.cells = self.cells, {}
+            over = [cell for cell in cells.values() if cell.lose(Reason.SESSION_GONE, told=True)]
             feeds, self._feeds = self._feeds, []
         for feed in feeds:
             feed.close()
@@ -440,7 +441,7 @@ class Core:
                 reason = Reason.RELEASED if view is not None and view.state == "released" else Reason.FORGOTTEN
                 if cell.lose(reason, told=True):
                     over.append(cell)
-                del self.cells[cell.id]
+                self.cells.pop(cell.id, None)
         return over
 
 
