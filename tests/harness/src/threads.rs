@@ -19,8 +19,9 @@ pub fn each<T: Sync, R: Send>(items: &[T], threads: u64, call: impl Fn(&T) -> R 
     };
     let mut results = thread::scope(|scope| {
         let running: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(take)).collect();
-        let ended =
-            running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let ended = running.into_iter().flat_map(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
         ended.collect::<Vec<_>>()
     });
     results.sort_by_key(|(at, _)| *at);
