@@ -21,6 +21,7 @@ mod feed;
 mod keyring;
 #[cfg(feature = "postgres")]
 mod perform;
+#[cfg(feature = "postgres")]
 mod pooler;
 #[cfg(feature = "postgres")]
 mod schema;
