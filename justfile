@@ -11,7 +11,7 @@ _lanes:
 quick: format
     cargo clippy --workspace {{features}} -- -D warnings
     cargo nextest run --package tenure-bounds --package tenure-core --package tenure-wire
-    just seeds 1 201
+    {{just_executable()}} seeds 1 201
 
 # Tests whose path has NAME in it, of every crate and area
 test NAME:

@@ -121,9 +121,14 @@ fn agent_id_at(state_dir: &Directory, place: &str) -> io::Result<Uuid> {
         .and_then(|mut file| file.read_to_string(&mut text))
     {
         Ok(_) => {}
-        // Nothing of ours is longer.
+        // `PermissionDenied`: a file that the agent never writes, such as a longer one. It is replaced.
         Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {}
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::InvalidData
+                    | io::ErrorKind::PermissionDenied
+            ) => {}
         Err(error) => return Err(error),
     }
     let kept = text.trim_end().split_once(' ').filter(|(_, of)| *of == place);
@@ -369,7 +374,9 @@ mod tests {
         assert_ne!(agent_id(&state, Uuid::new_v4()), id);
         for text in [String::new(), format!("{id}\n"), "x ".repeat(500)] {
             fs::write(first.join("agent-id"), text).unwrap();
-            assert_ne!(agent_id(&state, boot), id);
+            let next = agent_id(&state, boot);
+            assert_ne!(next, id);
+            assert_eq!(agent_id(&state, boot), next, "it is kept");
         }
         forget_agent_id(&state);
         assert_eq!(agent_id(&state, boot), agent_id(&state, boot));

@@ -1,5 +1,5 @@
-//! Poolers that give each transaction to any of their connections. What a connection listens for would be another's, and so would its
-//! settings. Each connection marks its session: whoever finds another mark is behind one.
+//! Poolers that give each transaction to any of their connections: a notification or a setting of one client reaches another client.
+//! Each connection marks its session on the server. A connection that finds another mark than its own is behind a pooler.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use tokio_postgres::Client;
 use super::address::Address;
 use crate::remote::{ConnectError, Peer, Purpose};
 
-/// The longest time that a sign-in takes for it.
+/// The longest time that the other connection takes to open, and that the meeting takes.
 const MEETING_MAX: Duration = Duration::from_secs(1);
 /// The mark of a connection's session; empty for one that has none.
 pub(super) const MARK: &str = "coalesce(pg_catalog.current_setting('tenure.connection', true), '')";
 
 impl Address {
-    /// Has two connections meet, before anything is granted over one: while the other has a transaction, a pooler gives the first another of its
-    /// own. Once a server was found without one, the mark has to do.
+    /// Has two connections meet, before anything is granted over one: while the other one has a transaction, a pooler gives the first
+    /// another connection to the server. After one meeting without a pooler the marks have to do, and without a meeting, too: the
+    /// next sign-in tries again.
     pub(super) async fn look_for_pooler(
         &self,
         peer: &Peer,
@@ -27,10 +28,9 @@ impl Address {
         if self.is_unpooled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // A server that has no more room for one tells it the next time.
-        let Ok((other, mut pump)) = self.open(peer, Purpose::Examination, None).await else {
-            return Ok(());
-        };
+        let opening = timeout(MEETING_MAX, self.open(peer, Purpose::Examination, None));
+        // A server or a pool may have no room for one more.
+        let Ok(Ok((other, mut pump))) = opening.await else { return Ok(()) };
         let meet = async {
             let refused = |error| self.refused(peer, &error);
             other.batch_execute("begin").await.map_err(refused)?;
@@ -41,12 +41,11 @@ impl Address {
             other.batch_execute("rollback").await.map_err(refused)
         };
         tokio::select! {
-            // A pool that is full has no connection for the other: the next sign-in looks again.
             met = timeout(MEETING_MAX, meet) => match met {
                 Ok(met) => met?,
                 Err(_) => return Ok(()),
             },
-            lost = &mut pump => return Err(lost),
+            _lost = &mut pump => return Ok(()),
         }
         self.is_unpooled.store(true, Ordering::Relaxed);
         Ok(())

@@ -10,6 +10,7 @@ use super::stream::Endpoint;
 /// Looks in a row that found none of the first addresses, after which the name has moved. One alone may be of a resolver that
 /// was behind.
 const STRANGE_LOOKS: u32 = 2;
+
 /// The addresses of a server's name, as a connection to it began.
 #[derive(Debug)]
 pub(super) struct Name {
