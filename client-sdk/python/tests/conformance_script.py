@@ -177,6 +177,7 @@ class Redis:
     def start(self) -> None:
         self.directory.mkdir(exist_ok=True)
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        arguments += ["--jemalloc-bg-thread", "no"]
         self.process = subprocess.Popen(
             ["redis-server", *arguments], cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )

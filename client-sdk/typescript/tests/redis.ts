@@ -34,7 +34,7 @@ export class Redis implements AsyncDisposable {
 
   /** Starts it empty. */
   async start(): Promise<void> {
-    const settings = ["--port", String(this.#port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", this.#directory];
+    const settings = ["--port", String(this.#port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--jemalloc-bg-thread", "no", "--dir", this.#directory];
     this.#child = spawn("redis-server", settings, { stdio: "ignore" });
     await until("Redis to answer", () => this.#answers());
   }
