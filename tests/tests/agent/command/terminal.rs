@@ -30,9 +30,11 @@ enum Step {
     Sees(&'static str),
     /// Says this to the command until it answers.
     Says(&'static str),
+    /// Fetches the command to the foreground and says this to it, until it answers: one that reads just then stops afterwards.
+    Fetches(&'static str),
     Listens,
 }
-use Step::{Line, Listens, Press, Says, Sees};
+use Step::{Fetches, Line, Listens, Press, Says, Sees};
 
 struct Row {
     what: &'static str,
@@ -134,7 +136,7 @@ const ROWS: [Row; 14] = [
     },
     Row {
         what: "from the background to the foreground",
-        steps: &[Line("{} sh talk.sh &"), Listens, Line("fg"), Says("one"), Press(END), Listens],
+        steps: &[Line("{} sh talk.sh &"), Listens, Fetches("one"), Press(END), Listens],
         marks: &[],
         as_flock: true,
     },
@@ -246,6 +248,7 @@ fn shows(row: &Row, shell: Shell, wrapper: &str, socket: &Path) -> Vec<bool> {
             Press(key) => typist.press(*key),
             Sees(text) => typist.sees(text),
             Says(word) => typist.says(word, &format!("heard-{word}\n")),
+            Fetches(word) => typist.says(&format!("fg\n{word}"), &format!("heard-{word}\n")),
             Listens => typist.shell_listens(),
         }
     }
