@@ -132,7 +132,7 @@ fn serve(
         runtime_dir: (&config.runtime_dir, 0o755),
         state_dir: (&config.state_dir, 0o700),
     };
-    let Prepared { descriptors, runtime_dir, state_dir, locks } =
+    let Prepared { descriptors, runtime_dir, state_dir, mut locks } =
         lifecycle::prepare(wanted).map_err(unavailable)?;
     let means = Means { descriptors, memory: machine::memory_limit() };
     let bound = match listener {
@@ -142,7 +142,7 @@ fn serve(
     let (listener, mut place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let filter = log.filter();
-    let own_state = state_dir.clone();
+    let (own_state, own_runtime) = (state_dir.clone(), runtime_dir.clone());
     let given = Given {
         policy: &policy,
         metrics: &metrics,
@@ -175,12 +175,13 @@ fn serve(
             tokio::spawn(listener.map_err(unavailable)?.serve(drain.clone()));
         }
         let (renewed, to_renew) = mpsc::channel(1);
+        // Before anybody is served: it takes what is there now for the agent's.
+        let mut vigil = Vigil::new([&own_runtime, &own_state], &mut locks, &heart, renewed);
         let listening = Listening { now: listener, renewed: to_renew };
         let api = api::serve(listening, Identity::of, door, context, drain.clone());
         let api = tokio::spawn(api);
         let reports = tokio::spawn(reports.run());
         announce(started, &reload, &place, &guarantee);
-        let mut vigil = Vigil::new(renewed);
         let ending = tokio::select! {
             ending = live(&mut signals, &mut reload, means, &heart, &notifier) => ending,
             never = lifecycle::give_memory_back() => match never {},
@@ -188,6 +189,7 @@ fn serve(
         };
 
         reports.abort();
+        vigil.end(ending == Ending::Restart);
         locks.leave();
         place.leave();
         notifier.stopping();

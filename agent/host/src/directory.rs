@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const OTHERS_WRITE: u32 = 0o002;
+/// Users who may write to such a directory remove and rename only what is their own.
+const STICKY: u32 = 0o1000;
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +50,8 @@ pub struct Directory(Arc<Open>);
 struct Open {
     descriptor: OwnedFd,
     path: PathBuf,
+    /// The mode in which it is made, again if need be.
+    mode: u32,
 }
 
 impl AsFd for Directory {
@@ -79,12 +83,70 @@ impl Directory {
         if named.is_symlink() && (in_public || (named.uid() != 0 && named.uid() != me)) {
             return Err(refuse("is a symbolic link".to_owned()));
         }
-        let directory = Directory::shared(path).map_err(fail)?;
+        let descriptor = open(path).map_err(fail)?;
+        let directory = Directory(Arc::new(Open { descriptor, path: path.to_owned(), mode }));
         if !is_mounted(path) {
             let found = directory.metadata().map_err(fail)?;
             check_directory(&found, !in_public).map_err(refuse)?;
         }
         Ok(directory)
+    }
+
+    /// True if its path still leads to it: somebody may have removed it, or put another one in its place. True also if the
+    /// system does not tell.
+    pub fn is_in_place(&self) -> bool {
+        let named = match fs::metadata(&self.0.path) {
+            Ok(named) => named,
+            Err(error) => {
+                return !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                );
+            }
+        };
+        let Ok(own) = self.metadata() else { return true };
+        (named.dev(), named.ino()) == (own.dev(), own.ino())
+    }
+
+    /// Opens what is at its path now, as [`Directory::private`] does: another one, if this was removed. Its parent must be
+    /// there, and nobody but this user and root may be able to exchange what is in it: nobody watches over this, as at a start.
+    ///
+    /// # Errors
+    ///
+    /// See [`DirectoryError`].
+    pub fn again(&self) -> Result<Directory, DirectoryError> {
+        let parent = self.0.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let fail = |source| DirectoryError::System { path: parent.to_owned(), source };
+        let found = fs::metadata(parent).map_err(fail)?;
+        let is_sticky = found.mode() & STICKY != 0;
+        let owned = check_owner(&found, true);
+        let safe = if is_sticky { owned } else { check_directory(&found, true) };
+        safe.map_err(|reason| DirectoryError::NotOurs { path: parent.to_owned(), reason })?;
+        Directory::private(&self.0.path, self.0.mode)
+    }
+
+    /// Has everybody who uses this directory use another one from now on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; it is as before then.
+    pub fn replace_by(&self, other: &Directory) -> io::Result<()> {
+        let (from, to) = (other.as_fd().as_raw_fd(), self.as_fd().as_raw_fd());
+        // SAFETY: both descriptors are open and stay so, each with its owner. The kernel has the second mean another directory in one
+        // step; whoever uses it meanwhile means the one or the other.
+        #[cfg(target_os = "linux")]
+        let replaced = unsafe { libc::dup3(from, to, libc::O_CLOEXEC) };
+        // SAFETY: as above, and the flag is set on a descriptor that is open.
+        #[cfg(not(target_os = "linux"))]
+        let replaced = unsafe {
+            match libc::dup2(from, to) {
+                -1 => -1,
+                to => libc::fcntl(to, libc::F_SETFD, libc::FD_CLOEXEC),
+            }
+        };
+        nix::errno::Errno::result(replaced)?;
+        Ok(())
     }
 
     /// Opens a directory whoever may write to it.
@@ -93,11 +155,8 @@ impl Directory {
     ///
     /// Those of the system.
     pub fn shared(path: &Path) -> io::Result<Directory> {
-        // A relative path of one component has an empty parent.
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let descriptor = nix::fcntl::open(path, flags, Mode::empty())?;
-        Ok(Directory(Arc::new(Open { descriptor, path: path.to_owned() })))
+        let descriptor = open(path)?;
+        Ok(Directory(Arc::new(Open { descriptor, path: path.to_owned(), mode: 0 })))
     }
 
     /// Opens a directory of the agent's own within this one, and makes it if it is missing.
@@ -121,7 +180,7 @@ impl Directory {
             },
             error => fail(error.into()),
         })?;
-        let child = Directory(Arc::new(Open { descriptor, path: path.clone() }));
+        let child = Directory(Arc::new(Open { descriptor, path: path.clone(), mode }));
         let found = child.metadata().map_err(fail)?;
         check_directory(&found, false)
             .map_err(|reason| DirectoryError::NotOurs { path: path.clone(), reason })?;
@@ -259,6 +318,13 @@ impl Directory {
     }
 }
 
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    // A relative path of one component has an empty parent.
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    Ok(nix::fcntl::open(path, flags, Mode::empty())?)
+}
+
 fn one_component(name: &OsStr) -> io::Result<()> {
     if name.is_empty() || name == "." || name == ".." || name.as_bytes().contains(&b'/') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
@@ -269,15 +335,20 @@ fn one_component(name: &OsStr) -> io::Result<()> {
 /// Checks that nobody but this user, and root if it may, can write to a directory; the error is the
 /// rule that it breaks.
 fn check_directory(found: &Metadata, may_be_root_s: bool) -> Result<(), String> {
-    let me = geteuid().as_raw();
-    if found.uid() != me && !(may_be_root_s && found.uid() == 0) {
-        return Err(format!("belongs to uid {}, not {me}", found.uid()));
-    }
+    check_owner(found, may_be_root_s)?;
     if found.mode() & GROUP_OR_OTHERS_WRITE != 0 {
         let mode = found.mode() & 0o7777;
         return Err(format!("is writable for its group or for everybody (mode {mode:o})"));
     }
     Ok(())
+}
+
+fn check_owner(found: &Metadata, may_be_root_s: bool) -> Result<(), String> {
+    let me = geteuid().as_raw();
+    match found.uid() {
+        owner if owner == me || (may_be_root_s && owner == 0) => Ok(()),
+        owner => Err(format!("belongs to uid {owner}, not {me}")),
+    }
 }
 
 /// Checks that a file is a regular one of the agent's own user with no other name and of plausible

@@ -67,6 +67,24 @@ impl Lock {
         Ok(lock)
     }
 
+    /// Locks a file that nobody has locked.
+    ///
+    /// # Errors
+    ///
+    /// See [`LockError`].
+    pub fn take_now(file: File) -> Result<Lock, LockError> {
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(LockError::Held { pid: pid_of(&read(&file).unwrap_or_default()) });
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let lock = Lock(file);
+        lock.write("");
+        Ok(lock)
+    }
+
     /// Tells a next agent that it is worth waiting for the end of this one.
     pub fn leave(&self) {
         self.write(LEAVING);

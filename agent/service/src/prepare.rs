@@ -76,6 +76,42 @@ impl Locks {
     pub fn leave(&self) {
         self.0.iter().for_each(Lock::leave);
     }
+
+    /// Locks the runtime directory that is now where the locked one was, and has the users of that use it.
+    ///
+    /// # Errors
+    ///
+    /// When there is none and none can be made, or another daemon has it. Everything is as before then.
+    pub fn renew(&mut self, directory: &Directory, state: &Directory) -> Result<(), RenewError> {
+        // Both may be one, or the second lie in the first.
+        let [runtime, _state] = &mut self.0[..] else { return Err(RenewError::LostState) };
+        if !state.is_in_place() {
+            return Err(RenewError::LostState);
+        }
+        let made = directory.again()?;
+        let lock = Lock::take_now(made.write(LOCK_NAME, lock::BYTES_MAX)?)?;
+        directory.replace_by(&made)?;
+        // This lets go of the lock before: a directory that comes back is locked anew.
+        *runtime = lock;
+        Ok(())
+    }
+}
+
+/// Why a directory that was removed is not there again.
+#[derive(Debug, thiserror::Error)]
+pub enum RenewError {
+    /// The state directory went with it.
+    #[error("the state directory went with it, and what that kept is lost: restart the daemon")]
+    LostState,
+    /// It cannot be made or used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Another daemon has what is there now.
+    #[error(transparent)]
+    Lock(#[from] lock::LockError),
+    /// The system refused.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
 }
 
 /// Directories that a daemon wants, and their modes.

@@ -66,6 +66,93 @@ fn the_next_agent_waits_for_the_end_of_the_one_before() {
     assert!(agent.page(&session).held(grant.hold));
 }
 
+/// Removes all that is there; the agent may make a part of it again meanwhile.
+fn remove(folder: &Path) {
+    until("it to be removed", || fs::remove_dir_all(folder).is_ok());
+}
+
+/// What the last logout does to the runtime directory of a user, and what people do who tidy up.
+#[test]
+fn a_runtime_directory_that_was_removed_is_made_again() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
+    let grant = http.acquire(session.session, "leader", "role", &json!({"ttl_ms": 600_000}));
+    let mapped = agent.page(&session);
+    let runtime_dir = agent.runtime_dir();
+    let pages = runtime_dir.join("pages");
+    for removed in [&runtime_dir, &pages, &runtime_dir] {
+        remove(removed);
+        until("the journal and the page to be there again", || {
+            let is_served =
+                agent.http().try_call("GET", "/healthz", b"").is_ok_and(|it| it.status == 200);
+            is_served && agent.journal().exists() && Path::new(&session.page).exists()
+        });
+        assert!(agent.page(&session).held(grant.hold), "{}", removed.display());
+        assert!(agent.log().contains("or pages in it: it is made again"));
+        let other = agent.http().register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
+        let hold = agent.http().acquire(other.session, "lease", "of-today", &json!({}));
+        assert!(agent.page(&other).held(hold.hold));
+        agent.http().release(other.session, hold.hold);
+    }
+    let output = second(&agent, &runtime_dir, &agent.dir().join("s"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another agent (pid "));
+    // A program that has had it open since before reads on, and a killed agent has lost nothing.
+    assert!(mapped.held(grant.hold));
+    agent.kill();
+    agent.start_again();
+    assert_eq!(agent.http().standing("leader", "role").holders[0].token, grant.token);
+    assert!(agent.page(&session).held(grant.hold));
+    // Also one that somebody makes anew at once.
+    remove(&pages);
+    // Unless the agent was faster.
+    let _ = fs::create_dir(&pages);
+    until("the page to be there again", || Path::new(&session.page).exists());
+    // A restart before the next look leaves a journal, too.
+    remove(&runtime_dir);
+    agent.signal(Signal::SIGUSR2);
+    assert!(agent.start_next().success());
+    assert_eq!(agent.http().standing("leader", "role").holders[0].token, grant.token);
+    let mut http = agent.http();
+    http.release(session.session, grant.hold);
+    assert!(!agent.page(&session).held(grant.hold));
+}
+
+/// As where another file system is mounted over it, and unmounted again.
+#[test]
+fn a_runtime_directory_that_comes_back_has_an_overtaken_journal() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
+    let mut acquire =
+        |name| http.acquire(session.session, "leader", name, &json!({"ttl_ms": 600_000}));
+    let early = acquire("early");
+    let (runtime_dir, aside) = (agent.runtime_dir(), agent.dir().join("aside"));
+    fs::rename(&runtime_dir, &aside).expect("the folder is ours");
+    until("another to be made", || agent.journal().exists());
+    let late = acquire("late");
+    agent.http().release(session.session, early.hold);
+    until("the old one to be back", || {
+        remove(&runtime_dir);
+        fs::rename(&aside, &runtime_dir).is_ok()
+    });
+    until("the old one to be used again", || {
+        agent.log().matches("or pages in it: it is made again").count() == 2
+    });
+    // What is written then survives a kill, and nothing of what was there before does.
+    let last = agent.http().acquire(session.session, "leader", "last", &json!({"ttl_ms": 600_000}));
+    until("the journal to be written anew", || {
+        let journal = fs::read(agent.journal()).unwrap_or_default();
+        journal.windows(4).any(|part| part == b"late")
+    });
+    agent.kill();
+    agent.start_again();
+    let mut http = agent.http();
+    assert_eq!(http.standing("leader", "late").holders[0].token, late.token);
+    assert_eq!(http.standing("leader", "last").holders[0].token, last.token);
+    assert!(http.standing("leader", "early").holders.is_empty());
+}
+
 #[test]
 fn a_socket_that_vanished_is_made_again() {
     let agent = Agent::start();

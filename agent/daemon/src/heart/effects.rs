@@ -8,7 +8,7 @@ use tenure_core::keeper::{Command, Note, Refusal, Reply, StreamId, Ticket};
 use tenure_core::model::ClaimId;
 use tenure_core::time::Boottime;
 use tenure_host::marks::{Stage, mark};
-use tenure_host::page::Pages;
+use tenure_host::page::{PageError, Pages};
 use tenure_host::peer::Caller;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -57,6 +57,36 @@ impl Effects {
         !self.cut_off.is_empty()
             || !self.undelivered.is_empty()
             || !self.watches.unwatched.is_empty()
+            || self.pages.has_missing()
+    }
+
+    /// Notes that somebody removed pages, or their directory.
+    pub(super) fn miss_pages(&mut self) {
+        let renewed = self.pages.renew();
+        self.tell_of_pages(renewed);
+    }
+
+    /// True while pages are to be made again, some in each turn.
+    pub(super) fn has_missing_pages(&self) -> bool {
+        self.pages.has_missing()
+    }
+
+    /// Makes some pages again.
+    pub(super) fn renew_pages(&mut self) {
+        if self.pages.has_missing() {
+            let renewed = self.pages.renew_some();
+            self.tell_of_pages(renewed);
+        }
+    }
+
+    fn tell_of_pages(&mut self, result: Result<(), PageError>) {
+        // A full disk refuses every one of them.
+        if let Err(error) = result
+            && let Some(withheld) = self.page_errors.admit()
+        {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(%error, cause, withheld, "whoever reads a page does not find it");
+        }
     }
 
     /// Does one command that is not for the upstream or the journal.

@@ -146,7 +146,7 @@ impl Run {
             if self.take_turn() {
                 return;
             }
-            if self.turn.has_more() {
+            if self.turn.has_more() || self.shell.effects.has_missing_pages() {
                 // Turns that follow without waiting must not keep the runtime from its sockets.
                 tokio::task::yield_now().await;
             }
@@ -248,9 +248,14 @@ impl Run {
         }
         self.turn.take(&mut self.keeper, &mut self.shell);
         self.shell.effects.registrants.clear();
+        self.shell.effects.renew_pages();
         let ending = self.shell.restarting || self.stop_is_over(now);
         if ending {
             self.turn.flush(&mut self.keeper, &mut self.shell);
+            // The next agent takes up those that are there.
+            while self.shell.effects.has_missing_pages() {
+                self.shell.effects.renew_pages();
+            }
         }
         self.tend_journal(now);
         if ending {

@@ -146,6 +146,14 @@ impl Shell {
                 self.restarting = true;
             }
             Control::Reload(settings) => keeper.reload(*settings),
+            Control::Renew { has_moved } => {
+                if has_moved {
+                    self.journal.borrow_mut().move_on();
+                    // The ledger learns of each generation: a start takes up the one that it knows, or the next.
+                    self.upstream.handle_timeout(now);
+                }
+                self.effects.miss_pages();
+            }
         }
     }
 }

@@ -19,6 +19,11 @@ pub enum Control {
     Restart,
     /// Use these bounds and defaults from now on.
     Reload(Box<Settings>),
+    /// Make again what somebody removed from the runtime directory.
+    Renew {
+        /// The directory is another one: the old one may come back, with a journal that was overtaken.
+        has_moved: bool,
+    },
 }
 
 /// Steering messages that may wait: a signal each.
@@ -87,6 +92,11 @@ impl Heart {
     pub async fn control(&self, control: Control) {
         // An ended heart needs no steering.
         let _ = self.control.send(control).await;
+    }
+
+    /// Has it make again what somebody removed from the runtime directory. False if it is too busy to be told.
+    pub fn renew(&self, has_moved: bool) -> bool {
+        self.control.try_send(Control::Renew { has_moved }).is_ok()
     }
 
     /// Waits until the heart has ended; after [`Control::Stop`] when nothing is held for anybody,

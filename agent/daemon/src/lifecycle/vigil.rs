@@ -1,38 +1,116 @@
-//! A regular look whether clients still find the agent.
+//! A regular look whether clients still find the agent, and the agent its files.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use nix::unistd::geteuid;
+use tenure_host::directory::Directory;
 use tenure_host::socket::{Look, Place};
+use tenure_service::prepare::Locks;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::{error, warn};
 
-/// How often it is looked; a look is one system call.
+use crate::heart::Heart;
+
+/// How often it is looked; a look is a handful of system calls.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps the socket's file where clients look for it. What is wrong is logged once, until it is
-/// right again.
-pub struct Vigil {
+/// Keeps the socket's file where clients look for it, and the runtime directory, which systemd-logind removes with the last login of its
+/// user. Single files in that are not looked at. What is wrong is logged once, until it is right again.
+pub struct Vigil<'a> {
+    runtime_dir: &'a Directory,
+    state_dir: &'a Directory,
+    locks: &'a mut Locks,
+    heart: &'a Heart,
     ticks: Interval,
+    /// Device and inode of the folder of pages, as of the last look; `None` since it was to be made.
+    pages: Option<(u64, u64)>,
     /// To the API. There is room for one: the next one is not made before this one has gone.
     renewed: mpsc::Sender<UnixListener>,
     is_told: bool,
+    is_told_of_directory: bool,
+    /// The runtime directory is another one, and the heart has not heard of it.
+    has_moved: bool,
 }
 
-impl Vigil {
+impl<'a> Vigil<'a> {
     /// New listeners go to `renewed`. Within a runtime.
-    pub fn new(renewed: mpsc::Sender<UnixListener>) -> Vigil {
+    pub fn new(
+        [runtime_dir, state_dir]: [&'a Directory; 2],
+        locks: &'a mut Locks,
+        heart: &'a Heart,
+        renewed: mpsc::Sender<UnixListener>,
+    ) -> Vigil<'a> {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Vigil { ticks, renewed, is_told: false }
+        Vigil {
+            runtime_dir,
+            state_dir,
+            locks,
+            heart,
+            ticks,
+            pages: pages_in(runtime_dir),
+            renewed,
+            is_told: false,
+            is_told_of_directory: false,
+            has_moved: false,
+        }
     }
 
     /// Looks again and again. Can be dropped at any time.
     pub async fn keep(&mut self, place: &mut Place) -> ! {
         loop {
             self.ticks.tick().await;
+            // First, since the socket mostly lies in it.
+            self.look_at_directory();
             self.look(place);
+        }
+    }
+
+    /// Looks no more, but once for the next agent, which is to find the journal.
+    pub fn end(mut self, has_next: bool) {
+        if has_next {
+            self.look_at_directory();
+        }
+    }
+
+    /// Makes the runtime directory again if somebody removed it.
+    fn look_at_directory(&mut self) {
+        let path = self.runtime_dir.path();
+        let is_in_place = self.runtime_dir.is_in_place();
+        let pages = pages_in(self.runtime_dir);
+        let has_pages = pages.is_some() && self.pages.is_none_or(|seen| Some(seen) == pages);
+        if is_in_place && !self.has_moved && has_pages {
+            self.pages = pages;
+            self.is_told_of_directory = false;
+            return;
+        }
+        let is_first = !std::mem::replace(&mut self.is_told_of_directory, true);
+        if !is_in_place && let Err(error) = self.locks.renew(self.runtime_dir, self.state_dir) {
+            if is_first {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                error!(
+                    %error,
+                    cause,
+                    "the runtime directory {} was removed, and cannot be made again yet: sessions get no page, and a restart loses every hold; \
+                     make it for this user, and the agent goes on in it",
+                    path.display()
+                );
+            }
+            return;
+        }
+        if is_first || !is_in_place {
+            warn!(
+                "the runtime directory {} was removed, or pages in it: it is made again",
+                path.display()
+            );
+        }
+        self.has_moved |= !is_in_place;
+        if self.heart.renew(self.has_moved) {
+            self.has_moved = false;
+            self.pages = None;
         }
     }
 
@@ -65,4 +143,12 @@ impl Vigil {
             Ok(Look::Gone | Look::Replaced) | Err(_) => {}
         }
     }
+}
+
+/// Device and inode of the folder of pages, if only this user can write to it: the heart uses no other.
+fn pages_in(runtime_dir: &Directory) -> Option<(u64, u64)> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let found = runtime_dir.join("pages").symlink_metadata().ok()?;
+    let is_ours = found.uid() == geteuid().as_raw() && found.mode() & OTHERS_WRITE == 0;
+    (found.is_dir() && is_ours).then(|| (found.dev(), found.ino()))
 }

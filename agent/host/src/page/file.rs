@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -20,6 +21,9 @@ use super::access;
 use super::guard::guarded;
 use crate::directory::Directory;
 
+/// The end of the name of a page that is not whole yet.
+pub(super) const NEW: &str = ".new";
+
 /// One mapped page.
 ///
 /// Invariant: only the agent's own user can write to the file or change its size. That is why a page
@@ -29,6 +33,8 @@ use crate::directory::Directory;
 pub(super) struct Page {
     map: MmapRaw,
     slots: u32,
+    /// Device and inode of the file.
+    identity: (u64, u64),
 }
 
 /// The contents of a slot.
@@ -51,17 +57,48 @@ pub(super) struct Identity {
 impl Page {
     pub(super) fn create(directory: &Directory, identity: Identity, uid: u32) -> io::Result<Page> {
         let Identity { session, boot_id, slots } = identity;
-        let name = session.to_string();
-        directory.remove(&name)?;
-        let mut file = directory.create(&name, 0o400)?;
         let mut content = vec![0; size(slots)];
         content[..MAGIC.len()].copy_from_slice(&MAGIC);
         content[VERSION_AT..][..4].copy_from_slice(&VERSION.to_le_bytes());
         content[SLOTS_AT..][..4].copy_from_slice(&slots.to_le_bytes());
         content[SESSION_AT..][..16].copy_from_slice(session.0.as_bytes());
         content[BOOT_ID_AT..][..16].copy_from_slice(boot_id.as_bytes());
+        Page::write(directory, &session.to_string(), slots, uid, &content)
+    }
+
+    /// Makes a page again whose file somebody removed, with its content from the first moment on.
+    pub(super) fn create_like(
+        page: &Page,
+        directory: &Directory,
+        identity: Identity,
+        uid: u32,
+    ) -> io::Result<Page> {
+        let words = 0..page.map.len() / 8;
+        let content: Vec<u8> = page.guarded(|| {
+            words
+                .flat_map(|word| page.word(word * 8).load(Ordering::Acquire).to_ne_bytes())
+                .collect()
+        })?;
+        let name = identity.session.to_string();
+        let made_as = format!("{name}{NEW}");
+        let made = Page::write(directory, &made_as, identity.slots, uid, &content)?;
+        let renamed = directory.rename(&made_as, &name);
+        renamed.map(|()| made).inspect_err(|_| {
+            let _ = directory.remove(&made_as);
+        })
+    }
+
+    fn write(
+        directory: &Directory,
+        name: &str,
+        slots: u32,
+        uid: u32,
+        content: &[u8],
+    ) -> io::Result<Page> {
+        directory.remove(name)?;
+        let mut file = directory.create(name, 0o400)?;
         // Written, not only made that long: a full disk is an error here, and a fault later.
-        let made = file.write_all(&content).and_then(|()| {
+        let made = file.write_all(content).and_then(|()| {
             if uid != nix::unistd::geteuid().as_raw() {
                 // On file systems without such lists the page stays the agent's alone, and the
                 // session lives by its event stream.
@@ -73,7 +110,7 @@ impl Page {
             Page::map(&file, slots)
         });
         made.inspect_err(|_| {
-            let _ = directory.remove(&name);
+            let _ = directory.remove(name);
         })
     }
 
@@ -135,7 +172,15 @@ impl Page {
     }
 
     fn map(file: &File, slots: u32) -> io::Result<Page> {
-        Ok(Page { map: MmapOptions::new().len(size(slots)).map_raw(file)?, slots })
+        let found = file.metadata()?;
+        let identity = (found.dev(), found.ino());
+        Ok(Page { map: MmapOptions::new().len(size(slots)).map_raw(file)?, slots, identity })
+    }
+
+    /// True if that path leads to this page.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let found = fs::symlink_metadata(path);
+        found.is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
 
     fn guarded<T>(&self, access: impl FnOnce() -> T) -> io::Result<T> {

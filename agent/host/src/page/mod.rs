@@ -30,9 +30,12 @@ pub struct PageError {
 /// The pages of all sessions, `<runtime_dir>/pages/<session uuid>`.
 #[derive(Debug)]
 pub struct Pages {
+    runtime_dir: Directory,
     directory: Directory,
     boot_id: Uuid,
     open: HashMap<SessionId, Open>,
+    /// Sessions whose pages are to be made again.
+    missing: Vec<SessionId>,
     /// Set once it was said that a page cannot be written.
     is_failing: bool,
 }
@@ -45,7 +48,15 @@ struct Open {
     uid: u32,
     /// `None` while it cannot be written.
     page: Option<Page>,
+    /// The first page, if somebody removed its file: the program has mapped it. Not more of them: each is a mapping, of which
+    /// a process has 65 530.
+    removed: Option<Page>,
 }
+
+/// Whoever knows the name of a page can open it, but nobody can list them.
+const PAGES_MODE: u32 = 0o711;
+/// Pages that are made again in a turn of the heart: some ms of it.
+const RENEWED_AT_ONCE: usize = 64;
 
 impl Pages {
     /// Takes the directory into use, and makes it if it is missing. Pages that are in it stay as
@@ -55,9 +66,15 @@ impl Pages {
     ///
     /// When the directory cannot be made, or somebody else can write to it.
     pub fn in_directory(runtime_dir: &Directory, boot_id: Uuid) -> Result<Pages, DirectoryError> {
-        // 0711: whoever knows the name of a page can open it, but nobody can list them.
-        let directory = runtime_dir.child("pages", 0o711)?;
-        Ok(Pages { directory, boot_id, open: HashMap::new(), is_failing: false })
+        let directory = runtime_dir.child("pages", PAGES_MODE)?;
+        Ok(Pages {
+            runtime_dir: runtime_dir.clone(),
+            directory,
+            boot_id,
+            open: HashMap::new(),
+            missing: Vec::new(),
+            is_failing: false,
+        })
     }
 
     /// The path of a session's page, which need not be there.
@@ -76,7 +93,7 @@ impl Pages {
             return Ok(());
         }
         let page = Some(self.take_up(session, uid, slots)?);
-        self.open.insert(session, Open { slots, uid, page });
+        self.open.insert(session, Open { slots, uid, page, removed: None });
         Ok(())
     }
 
@@ -128,7 +145,11 @@ impl Pages {
     }
 
     fn write(&mut self, session: SessionId, write: impl Fn(&Page) -> io::Result<()>) {
-        let Some(Open { slots, uid, page }) = self.open.get(&session) else { return };
+        let Some(Open { slots, uid, page, removed }) = self.open.get(&session) else { return };
+        if let Some(page) = removed {
+            // One that cannot be written ends at its valid-until.
+            let _ = write(page);
+        }
         let written = match page {
             Some(page) => write(page),
             None => {
@@ -161,6 +182,58 @@ impl Pages {
         }
     }
 
+    /// Makes the directory again if somebody removed it, and notes the pages that are to be made again; see [`Pages::renew_some`].
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be made; then nothing is noted.
+    pub fn renew(&mut self) -> Result<(), PageError> {
+        let path = self.directory.path();
+        let fail =
+            |source| PageError { what: "make again the folder of the", path: path.into(), source };
+        let made =
+            self.runtime_dir.child("pages", PAGES_MODE).map_err(io::Error::other).map_err(fail)?;
+        self.directory.replace_by(&made).map_err(fail)?;
+        self.missing = self.open.keys().copied().collect();
+        Ok(())
+    }
+
+    /// True while pages are to be made again.
+    pub fn has_missing(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// Makes some pages again that somebody removed. Those that readers have mapped are written on, too.
+    ///
+    /// # Errors
+    ///
+    /// When a page cannot be made; others may be.
+    pub fn renew_some(&mut self) -> Result<(), PageError> {
+        let mut result = Ok(());
+        for _ in 0..RENEWED_AT_ONCE {
+            let Some(session) = self.missing.pop() else { break };
+            let path = self.path(session);
+            let Some(open) = self.open.get_mut(&session) else { continue };
+            let Some(page) = open.page.as_ref().filter(|page| !page.is_at(&path)) else { continue };
+            let identity = Identity { session, boot_id: self.boot_id, slots: open.slots };
+            let made = Page::create_like(page, &self.directory, identity, open.uid);
+            let made = made.map_err(|source| {
+                // The next write makes it.
+                result = Err(PageError { what: "make again", path, source });
+            });
+            let gone = std::mem::replace(&mut open.page, made.ok());
+            match (&open.removed, gone) {
+                (None, gone) => open.removed = gone,
+                // Its readers map the next one, or ask the agent.
+                (Some(_), Some(gone)) => {
+                    let _ends_at_valid_until = gone.void_all_but(&[]);
+                }
+                (Some(_), None) => {}
+            }
+        }
+        result
+    }
+
     /// Takes everything on the page back, for whoever still maps it, and removes the file.
     pub fn close(&mut self, session: SessionId) {
         self.void_all_but(session, &[]);
@@ -183,14 +256,17 @@ impl Pages {
         };
         let mut removed = 0;
         for name in self.directory.names().map_err(fail("list", self.directory.path()))? {
-            let Some(session) = name.to_str().and_then(|name| Uuid::try_parse(name).ok()) else {
-                continue;
-            };
+            let named = name.to_str().map(|name| name.strip_suffix(file::NEW).unwrap_or(name));
+            let Some(session) = named.and_then(|name| Uuid::try_parse(name).ok()) else { continue };
             let session = SessionId(session);
-            if known.contains(&session) {
-                continue;
+            // One that was not whole yet has no readers.
+            let is_new = name.as_encoded_bytes().ends_with(file::NEW.as_bytes());
+            if !is_new {
+                if known.contains(&session) {
+                    continue;
+                }
+                self.void_stray(session, &name);
             }
-            self.void_stray(session, &name);
             let gone = self.directory.remove(&name);
             gone.map_err(fail("remove", &self.directory.join(&name)))?;
             removed += 1;

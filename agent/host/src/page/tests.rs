@@ -3,7 +3,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
 use memmap2::MmapOptions;
-use tenure_wire::page::{SIZE, SLOTS};
+use tenure_wire::page::{SIZE, SLOTS, VALID_UNTIL_AT};
 
 use super::*;
 
@@ -35,6 +35,56 @@ fn me() -> u32 {
 
 fn session() -> SessionId {
     SessionId(Uuid::new_v4())
+}
+
+/// Two hundred sessions, more than are renewed at once.
+#[test]
+fn removed_pages_are_made_again_and_both_are_written() {
+    let room = Room::new();
+    let mut pages = room.pages();
+    let sessions: Vec<SessionId> = (0..200).map(|_| session()).collect();
+    let (hold, until) = (ClaimId(Uuid::new_v4()), Boottime::from_nanos(77));
+    for session in &sessions {
+        pages.open(*session, me(), SLOTS).unwrap();
+        pages.write_slot(*session, 0, hold, 9, until, HoldState::Held);
+    }
+    let renew = |pages: &mut Pages| {
+        pages.renew().unwrap();
+        while pages.has_missing() {
+            pages.renew_some().unwrap();
+        }
+    };
+    let path = pages.path(sessions[0]);
+    let mapped_by_the_program = File::open(&path).unwrap();
+    let mut between = Vec::new();
+    let valid_until = |file: &File| {
+        let mut content = vec![0; SIZE];
+        std::os::unix::fs::FileExt::read_exact_at(file, &mut content, 0).unwrap();
+        word(&content, SLOT_SIZE + VALID_UNTIL_AT)
+    };
+    let folder = path.parent().unwrap();
+    for round in 0..3 {
+        let content = fs::read(&path).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        renew(&mut pages);
+        assert_eq!(fs::read_dir(folder).unwrap().count(), sessions.len());
+        assert_eq!(fs::read(&path).unwrap(), content);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o400);
+        let later = Boottime::from_nanos(100 + round);
+        pages.write_slot(sessions[0], 0, hold, 9, later, HoldState::Held);
+        let shown = pages.shown_until(sessions[0], SLOTS, 0, hold);
+        assert_eq!(shown, Some(later));
+        assert_eq!(valid_until(&mapped_by_the_program), later.as_nanos());
+        between.push(File::open(&path).unwrap());
+    }
+    // A page that was made in place of the first, and removed in its turn, is void: nobody writes it any more.
+    assert_eq!(valid_until(&between[0]), 0);
+    pages.close(sessions[0]);
+    assert!(!path.exists());
+    // A single page, too.
+    fs::remove_file(pages.path(sessions[1])).unwrap();
+    renew(&mut pages);
+    assert_eq!(pages.shown_until(sessions[1], SLOTS, 0, hold), Some(until));
 }
 
 fn word(content: &[u8], at: usize) -> u64 {

@@ -155,6 +155,18 @@ impl Journal {
         self.lacks_renewals
     }
 
+    /// Has it written anew, in the directory that stands where its own was removed. What lay in that one, should it come back, is
+    /// overtaken, which the ledger tells; a store without one refuses what is overtaken itself.
+    pub fn move_on(&mut self) {
+        if !self.rewriting.is_gone {
+            // Once for all moves before it is written: a start takes up the ledger's generation, or the next.
+            self.generation += 1;
+        }
+        self.rewriting.under_way = None;
+        self.rewriting.retry = Retry::default();
+        self.rewriting.is_gone = true;
+    }
+
     /// Notes a change of the keeper's. Renewals are left out while there is no space ahead: those of thousands of
     /// holds would use up in seconds what is kept for their ends.
     pub fn write(&mut self, entry: keeper::journal::Entry) {
@@ -225,17 +237,26 @@ impl Journal {
         }
         match self.mark {
             None => Some(self.rewriting.retry.at.unwrap_or(Boottime::ZERO)),
-            Some(_) if self.is_behind() => Some(self.rewriting.retry.at.unwrap_or(Boottime::ZERO)),
-            Some(_) => self.failure.as_ref().and(self.retry.at),
+            Some(_) => {
+                let rewrite =
+                    self.is_behind().then(|| self.rewriting.retry.at.unwrap_or(Boottime::ZERO));
+                let reserve = self.failure.as_ref().and(self.retry.at);
+                rewrite.into_iter().chain(reserve).min()
+            }
         }
     }
 
     /// Tries once more, at the end of this agent, to leave a whole log to the next one.
     pub fn finish(&mut self, now: Boottime, rows: &dyn Rows) -> Option<Notice> {
         let mut notice = None;
-        if self.mark.is_none() {
+        if self.mark.is_none() || self.rewriting.is_gone {
             self.rewriting.retry = Retry::default();
             notice = self.tend(now, rows);
+            if self.rewriting.under_way.is_none() && (self.mark.is_none() || self.rewriting.is_gone)
+            {
+                // The first look has reserved space, and comes to the rewriting now.
+                notice = self.tend(now, rows).or(notice);
+            }
             while self.rewriting.under_way.is_some() {
                 notice = self.tend(now, rows);
             }
@@ -249,9 +270,9 @@ impl Journal {
         self.give_up(error);
     }
 
-    /// Whether it is to be written anew for the renewals that were left out.
+    /// True if a start would find less than it has.
     fn is_behind(&self) -> bool {
-        self.lacks_renewals && self.failure.is_none()
+        self.rewriting.is_gone || (self.lacks_renewals && self.failure.is_none())
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
@@ -310,6 +331,7 @@ impl Journal {
                 self.reserved = reserved;
                 self.rewriting.live = Live { bytes: next.length, rows };
                 self.lacks_renewals = lacks_renewals;
+                self.rewriting.is_gone = false;
                 self.retry = Retry::default();
                 self.rewriting.retry = Retry::default();
                 self.reserve(now)

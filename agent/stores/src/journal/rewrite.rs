@@ -18,6 +18,8 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Rewriting {
     pub(super) under_way: Option<Rewrite>,
     pub(super) retry: Retry,
+    /// Somebody removed the log: it is due, however short.
+    pub(super) is_gone: bool,
     /// The live rows, as of the last time when this agent wrote it anew.
     pub(super) live: Live,
 }

@@ -72,6 +72,40 @@ fn a_passing_error_is_survived() {
 }
 
 #[test]
+fn what_lay_in_a_removed_directory_is_overtaken() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    memory.hold(&mut journal, 1);
+    journal.secure(START);
+    let (before, known) = (disk.crash(), journal.generation());
+    disk.change(|state| state.files.clear());
+    journal.move_on();
+    // Once more, before the first was written.
+    journal.move_on();
+    assert!(journal.poll_timeout().is_some_and(|at| at <= START));
+    memory.hold(&mut journal, 2);
+    journal.secure(START);
+    tend(&mut journal, START, &memory);
+    assert_eq!(journal.refusal(), None);
+    // Before the ledger has heard of the move, and after.
+    for expected in [known, journal.generation()] {
+        assert_eq!(next(&disk, Some(expected)), Ok(2));
+    }
+    assert_eq!(next(&before, Some(journal.generation())), Err(Fresh::Overtaken));
+    // On a full disk it is written as soon as there is room.
+    disk.change(|state| state.files.clear());
+    disk.change(|state| state.broken = Some(ErrorKind::StorageFull));
+    journal.move_on();
+    tend(&mut journal, START, &memory);
+    assert_eq!(next(&disk, Some(known)), Err(Fresh::Missing));
+    disk.change(|state| state.broken = None);
+    let again = journal.poll_timeout().expect("it tries again");
+    tend(&mut journal, again, &memory);
+    assert_eq!(next(&disk, Some(journal.generation())), Ok(2));
+}
+
+#[test]
 fn a_full_disk_stops_grants_before_it_loses_anything() {
     let disk = Faulty::default();
     let mut journal = open(&disk, None);
