@@ -64,6 +64,29 @@ pub struct Caller {
     pub pidfd: Option<Arc<OwnedFd>>,
 }
 
+/// The number of users that have none here (`/proc/sys/kernel/overflowuid`).
+const NOBODY: u32 = 65_534;
+
+/// Why a session cannot be tied to a process that its caller names.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTied {
+    /// The caller sees other numbers than the agent.
+    #[error("the agent is in another PID namespace, where processes have other numbers")]
+    OtherNamespace,
+    /// It cannot be told what numbers the caller sees.
+    #[error("/proc does not show the agent your process (hidepid=, ProtectProc=)")]
+    Hidden,
+    /// There is none of that number any more.
+    #[error("no such process runs")]
+    Ended,
+    /// It is another user's.
+    #[error("that process is another user's")]
+    Foreign,
+    /// The system refused.
+    #[error("it cannot be watched: {0}")]
+    System(#[from] io::Error),
+}
+
 /// The user and process that connected.
 ///
 /// It names the process that called connect(2); a child that inherited the connection goes by the
@@ -124,6 +147,28 @@ impl Identity {
         let pidfd = pidfd.filter(|pidfd| !process::has_exited(pidfd)).map(Arc::new);
         let process = pidfd.as_ref().and(self.pid).zip(start_ticks);
         self.with(process.map(|(pid, start_ticks)| Process { pid, start_ticks }), pidfd)
+    }
+
+    /// The caller of a registration whose session is to be tied to another process.
+    ///
+    /// # Errors
+    ///
+    /// See [`NotTied`].
+    pub fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied> {
+        // The caller's numbers are others in a namespace of its own.
+        match self.pid.map(process::has_our_numbers) {
+            Some(Some(true)) => {}
+            None | Some(Some(false)) => return Err(NotTied::OtherNamespace),
+            Some(None) => return Err(NotTied::Hidden),
+        }
+        let Some((pidfd, owner, start_ticks)) = process::named(pid)? else {
+            return Err(NotTied::Ended);
+        };
+        // All users without a number in this user namespace have one together.
+        if self.uid != 0 && (owner != self.uid || owner == NOBODY) {
+            return Err(NotTied::Foreign);
+        }
+        Ok(self.with(Some(Process { pid, start_ticks }), Some(Arc::new(pidfd))))
     }
 
     fn with(&self, process: Option<Process>, pidfd: Option<Arc<OwnedFd>>) -> Caller {

@@ -15,7 +15,7 @@ use tenure_core::time::Boottime;
 #[cfg(target_os = "linux")]
 use self::linux as system;
 pub use self::system::{exited, has_exited};
-pub(super) use self::system::{of_peer, start_ticks};
+pub(super) use self::system::{has_our_numbers, of_peer, start_ticks};
 #[cfg(not(target_os = "linux"))]
 use self::unwatched as system;
 
@@ -35,6 +35,22 @@ pub fn reopen(process: Process) -> io::Result<Option<OwnedFd>> {
         Some(ticks) => Ok((ticks == process.start_ticks).then_some(pidfd)),
         None => Err(io::Error::other("/proc does not tell when it started")),
     }
+}
+
+/// A handle on a running process, its user, and when it started in clock ticks since boot; `None` when there is none of that number.
+///
+/// # Errors
+///
+/// When the system does not tell, or has no such handles.
+pub(super) fn named(pid: u32) -> io::Result<Option<(OwnedFd, u32, u64)>> {
+    let Some(pidfd) = system::open(pid)? else { return Ok(None) };
+    let found = system::owner(pid).zip(start_ticks(pid));
+    // If it still runs now, the number was its own a moment ago.
+    if has_exited(&pidfd) {
+        return Ok(None);
+    }
+    let (owner, started) = found.ok_or_else(|| io::Error::other("/proc does not show it"))?;
+    Ok(Some((pidfd, owner, started)))
 }
 
 /// The number of the process; `None` when it has ended, has none here, or the kernel does not tell.

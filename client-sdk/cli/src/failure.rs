@@ -50,7 +50,9 @@ impl Failure {
             (Code::Contended, Some(holder)) => {
                 format!("{what}: taken by {}; to wait for it leave out --no-wait", Who(holder))
             }
-            (Code::Invalid, _) => format!("{what}: {}", in_units(&problem.detail)),
+            (Code::Invalid | Code::NotFound | Code::Forbidden, _) => {
+                format!("{what}: {}", in_units(&problem.detail))
+            }
             (Code::SessionUnknown, _) => format!(
                 "{what}: you have no such session here; `tenure status --verbose` lists yours"
             ),
@@ -98,7 +100,11 @@ impl fmt::Display for Failure {
 /// `--ttl is 10d`, and `300 to 86400000 ms` is `300ms to 1d`.
 fn in_units(detail: &str) -> String {
     let mut words: Vec<String> = detail.split(' ').map(str::to_owned).collect();
+    if words.first().is_some_and(|field| field == "pid") {
+        "--for-pid".clone_into(&mut words[0]);
+    }
     if let Some(option) = words.first().and_then(|field| field.strip_suffix("_ms")) {
+        let option = if option == "keepalive" { "for" } else { option };
         words[0] = format!("--{}", option.replace('_', "-"));
         if let Some(value) = words.get(2).map(|value| value.trim_end_matches(';'))
             && let Ok(ms) = value.parse()

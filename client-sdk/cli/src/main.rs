@@ -66,7 +66,6 @@ fn start(cli: Cli) -> Result<End, Failure> {
             return manual::completions(*shell).map(|()| End::Exit(0));
         }
         Command::Man { dir } => return manual::man(dir.as_deref()).map(|()| End::Exit(0)),
-        Command::Held(args) => return inside::held(args).map(End::Exit),
         _ => {}
     }
     // One thread: a command that guards another one starts fast, and may fork.
@@ -86,6 +85,9 @@ async fn dispatch(cli: &Cli) -> Result<End, Failure> {
         Command::Doctor(args) => return show::doctor(args, &client).await.map(End::Exit),
         Command::Log(args) => show::log(args, &client).await,
         Command::Status(args) => show::status(args, &client).await,
+        Command::Acquire(args) => return run::acquire_and_keep(args, client).await,
+        Command::Release(args) => run::release(args, &client).await,
+        Command::Held(args) => return inside::held(args, &client).await.map(End::Exit),
         Command::Beat => inside::beat(&client).await,
         Command::Socket => show::socket(&client),
         Command::Ls(args) => show::list(args, &client).await,
@@ -97,7 +99,7 @@ async fn dispatch(cli: &Cli) -> Result<End, Failure> {
         Command::Routes(args) => show::routes(args, &client).await,
         Command::Revoke(args) => show::revoke(args, &client).await,
         Command::Limit(args) => show::limit(args, &client).await,
-        Command::Completions { .. } | Command::Man { .. } | Command::Held(_) => Ok(()),
+        Command::Completions { .. } | Command::Man { .. } => Ok(()),
     };
     done.map(|()| End::Exit(0))
 }

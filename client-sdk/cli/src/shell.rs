@@ -7,11 +7,16 @@ const HOST_MAX: usize = 253;
 
 /// A word as a shell takes it.
 pub(crate) fn quoted(word: &str) -> String {
+    literal(&visible(word))
+}
+
+/// The same for a shell alone, and not for people: nothing in it is replaced.
+pub(crate) fn literal(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    format!("'{}'", visible(word).replace('\'', r"'\''"))
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// An option with its value, which may look like an option itself.

@@ -20,7 +20,7 @@ pub enum Code {
     Unauthorized,
     /// The policy forbids it.
     Forbidden,
-    /// No such endpoint.
+    /// No such endpoint, or no such process.
     NotFound,
     /// The endpoint wants another method.
     MethodNotAllowed,
@@ -85,8 +85,8 @@ impl Code {
             Code::Invalid => "The request is not valid",
             Code::TooLarge => "The request is too large",
             Code::Unauthorized => "The caller is not known",
-            Code::Forbidden => "The policy forbids this",
-            Code::NotFound => "There is no such endpoint",
+            Code::Forbidden => "The caller may not do this",
+            Code::NotFound => "What is named does not exist",
             Code::MethodNotAllowed => "The endpoint does not take this method",
             Code::SessionUnknown => "There is no such session",
             Code::SessionLost => "The session has ended",

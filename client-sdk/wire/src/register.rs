@@ -15,7 +15,7 @@ pub const DEFAULT_PROJECT: &str = "default";
 pub enum Tether {
     /// Alive while one of the session's event streams is open.
     Connection,
-    /// Alive while the process that registered lives.
+    /// Alive while a process lives: the one that registered, or the one that `pid` names.
     Process,
     /// Alive while `POST /v1/beat` comes within `keepalive_ms`.
     Keepalive,
@@ -53,6 +53,10 @@ pub struct Register {
     /// Default `keepalive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tether: Option<Tether>,
+    /// The process that a process tether is tied to in place of the caller: one of the caller's user, for root anybody's, by the number
+    /// that it has in the agent's PID namespace, which must be the caller's. Default: the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// How long a keepalive tether lasts without a call, ms. Default 30 000. A call that waits for a grant
     /// is a sign of life when it comes, and while it waits as long as the session holds nothing; a
     /// session that holds something must send `POST /v1/beat` meanwhile.
@@ -76,7 +80,8 @@ pub struct Register {
     /// has its page. Default 63.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<u32>,
-    /// Take up an earlier session instead of making one; every other field is then ignored.
+    /// Take up an earlier session instead of making one; every other field is then ignored but `pid`, which a session that is tied to
+    /// another process needs again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
 }

@@ -16,6 +16,9 @@ const HIDDEN_BEYOND: &str = "\u{e0000}-\u{e0fff}";
 /// Characters that a name cannot have, as a class of a regular expression; see `rules::is_hidden`.
 const HIDDEN: &str = r"\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff";
 
+/// The greatest number of a process: `PID_MAX_LIMIT` of Linux.
+const PID_MAX: u32 = 4_194_304;
+
 /// A filter of the log in its usual forms; fields and spans may be named besides.
 const FILTER: &str =
     "^(error|warn|info|debug|trace|off)(,[a-z_]+(::[a-z_]+)*=(error|warn|info|debug|trace|off))*$";
@@ -45,6 +48,7 @@ pub(super) fn add(document: &mut Value) {
         ("Register", "surface", visible("")),
         ("Register", "tenant", visible(":")),
         ("Register", "project", visible(":")),
+        ("Register", "pid", json!({"minimum": 1, "maximum": PID_MAX})),
         ("Register", "holds", json!({"minimum": 1, "maximum": tenure_wire::page::SLOTS_MAX})),
         ("Register", "keepalive_ms", keepalive.clone()),
         ("Register", "progress_ms", keepalive),
@@ -83,6 +87,10 @@ pub(super) fn add(document: &mut Value) {
         "then": {"properties": {"timeout_ms": {"type": "null"}}},
     }));
     document["components"]["schemas"]["Acquire"]["allOf"] = json!(rules);
+    document["components"]["schemas"]["Register"]["allOf"] = json!([{
+        "if": {"properties": {"pid": {"type": "integer"}}, "required": ["pid"]},
+        "then": {"properties": {"tether": {"const": "process"}}, "required": ["tether"]},
+    }]);
     name_unsigned(document);
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
         for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {

@@ -9,7 +9,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_bounds::Ask;
 use tenure_host::machine::has_free_descriptor;
+use tenure_host::peer::NotTied;
 use tenure_host::program;
+use tenure_wire::rules::Invalid;
 use tenure_wire::{Code, DEFAULT_TENANT, Problem, Register, Registered, Release, Tether};
 
 use super::context::Context;
@@ -35,7 +37,7 @@ impl Body for Register {
         (status = 201, description = "Registered, or an earlier registration resumed", body = Registered),
         (status = 401, description = "`unauthorized`: the secret is not that of the session to resume", body = Problem, content_type = "application/problem+json"),
         (status = 403, response = super::answers::Forbidden),
-        (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`session_unknown`: nothing to resume; `not_found`: no process has this `pid`", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "`upstream_unavailable`: no page could be made, or no descriptor is left", body = Problem, content_type = "application/problem+json"),
         super::answers::Common, super::answers::BadBody,
@@ -46,7 +48,11 @@ pub(super) async fn register(
     Parsed(ask): Parsed<Register>,
 ) -> Result<Response, Refused> {
     validate::register(&ask, &context.settings)?;
-    let caller = context.with_quota(connection.registrant());
+    let registrant = match ask.pid {
+        Some(pid) => connection.registrant_for(pid).map_err(|error| not_tied(pid, &error))?,
+        None => connection.registrant(),
+    };
+    let caller = context.with_quota(registrant);
     // A resumption was allowed when the session was made, and is proved by its secret.
     if ask.resume.is_none() {
         let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
@@ -89,6 +95,22 @@ pub(super) async fn register(
 /// True for a session that the heart could make no page for.
 fn is_missing(page: &Path) -> bool {
     page.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn not_tied(pid: u32, error: &NotTied) -> Refused {
+    if matches!(error, NotTied::System(_)) && !has_free_descriptor() {
+        return no_room("its process cannot be watched");
+    }
+    let way_out = "name another, or have the process register itself";
+    let code = match error {
+        NotTied::Ended => Code::NotFound,
+        NotTied::Foreign => Code::Forbidden,
+        NotTied::OtherNamespace | NotTied::Hidden | NotTied::System(_) => {
+            let rule = format!("a process that the agent can see and watch ({error})");
+            return Invalid::new("pid", &pid.to_string(), &rule, way_out).into();
+        }
+    };
+    Problem::new(code, format!("pid is {pid}, but {error}; {way_out}")).into()
 }
 
 fn no_room(what: &str) -> Refused {

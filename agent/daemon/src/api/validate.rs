@@ -7,7 +7,7 @@ use tenure_wire::page::SLOTS_MAX;
 use tenure_wire::rules::{
     AT_LEAST_MAX, Checked, Invalid, NAME_MAX, attributes, optional, permits, scope, visible,
 };
-use tenure_wire::{Acquire, Kind, Register, Wait};
+use tenure_wire::{Acquire, Kind, Register, Tether, Wait};
 
 /// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
 pub(super) const MAX_HOLD_MIN_MS: u64 = 100;
@@ -21,6 +21,16 @@ pub(super) fn register(ask: &Register, settings: &Settings) -> Checked {
     optional("surface", ask.surface.as_deref(), visible)?;
     optional("tenant", ask.tenant.as_deref(), scope)?;
     optional("project", ask.project.as_deref(), scope)?;
+    if let Some(pid) = ask.pid
+        && ask.tether != Some(Tether::Process)
+    {
+        return refuse(
+            "pid",
+            pid,
+            "only the tether \"process\" is tied to a process that is named",
+            "add \"tether\":\"process\", or leave it out",
+        );
+    }
     between("keepalive_ms", ask.keepalive_ms, BEAT_MIN, settings.ttl_max)?;
     between("linger_ms", ask.linger_ms, Duration::ZERO, settings.ttl_max)?;
     between("progress_ms", ask.progress_ms, BEAT_MIN, settings.ttl_max)?;

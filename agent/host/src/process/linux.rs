@@ -125,7 +125,8 @@ pub(super) fn open(pid: u32) -> io::Result<Option<OwnedFd>> {
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let descriptor = match Errno::result(descriptor) {
         Ok(descriptor) => i32::try_from(descriptor).map_err(io::Error::other)?,
-        Err(Errno::ESRCH) => return Ok(None),
+        // A thread has a number, and is no process.
+        Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     // SAFETY: the kernel has just returned this descriptor to us alone.
@@ -162,6 +163,27 @@ fn by_number(pid: u32, uid: u32, accepted_at: Boottime) -> Option<OwnedFd> {
     // A process that may not be looked into shows root as its owner; see proc(5).
     let same = start_ticks(pid) == Some(before) && (owner == uid || owner == 0);
     same.then_some(pidfd)
+}
+
+/// The user of a process; root for one whose users, real, effective and saved, differ.
+pub(super) fn owner(pid: u32) -> Option<u32> {
+    let uids = status(pid, "Uid:")?;
+    let mut uids = uids.split_ascii_whitespace().map(str::parse::<u32>);
+    let (real, effective, saved) = (uids.next()?.ok()?, uids.next()?.ok()?, uids.next()?.ok()?);
+    Some(if real == effective && real == saved { real } else { 0 })
+}
+
+/// True if a process knows others by the numbers that they have here: it is in no PID namespace within ours. `None` when /proc
+/// does not show it.
+pub(crate) fn has_our_numbers(pid: u32) -> Option<bool> {
+    Some(status(pid, "NSpid:")?.split_ascii_whitespace().count() == 1)
+}
+
+/// A line of /proc/PID/status; see proc_pid_status(5).
+fn status(pid: u32, name: &str) -> Option<String> {
+    let status =
+        proc_is_ours().then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.to_owned())
 }
 
 /// When a process started, in clock ticks since boot; `None` when there is none of that number.

@@ -27,6 +27,14 @@ pub(crate) fn of_peer(_: &UnixStream, _: Option<u32>, _: u32, _: Boottime) -> Op
     None
 }
 
+pub(super) fn owner(_: u32) -> Option<u32> {
+    None
+}
+
+pub(crate) fn has_our_numbers(_: u32) -> Option<bool> {
+    Some(true)
+}
+
 pub(crate) fn start_ticks(_: u32) -> Option<u64> {
     None
 }

@@ -2,11 +2,13 @@
 
 pub(crate) mod duration;
 mod held;
+mod kept;
 mod limit;
 mod lock;
 pub(crate) mod name;
 mod revoke;
 mod run;
+mod wish;
 
 use std::path::PathBuf;
 
@@ -17,9 +19,11 @@ use tenure::wire::rules::{Checked, resource_name};
 use uuid::Uuid;
 
 pub(crate) use held::HeldArgs;
+pub(crate) use kept::{AcquireArgs, ReleaseArgs};
 pub(crate) use limit::LimitArgs;
 pub(crate) use revoke::RevokeArgs;
 pub(crate) use run::{OnLost, RunArgs, Tether};
+pub(crate) use wish::WishArgs;
 
 const MORE: &str = "\
 Examples:
@@ -86,10 +90,13 @@ pub(crate) enum Command {
     #[command(mut_args(lock::arg), mut_group("ResourceArgs", lock::group), override_usage = lock::USAGE,
         after_long_help = lock::MORE, after_help = lock::LESS)]
     Lock(Box<RunArgs>),
+    Acquire(Box<AcquireArgs>),
+    Release(ReleaseArgs),
     Held(HeldArgs),
-    /// Says that the command around which `tenure run` holds something gets on
+    /// Says that the work goes on
     ///
-    /// For commands that `tenure run --progress` has started. Exit status 74 when the hold is lost.
+    /// For commands that `tenure run --progress` has started, and for what `tenure acquire --for` holds: it is kept for that long
+    /// again. Exit status 74 when the hold is lost.
     #[command(after_help = "\
 Examples:
   tenure run --leader import --progress 1m -- sh -c '

@@ -54,14 +54,17 @@ fn the_help_of_run_lists_every_exit_status() {
 #[test]
 fn each_kind_is_named_by_its_option() {
     let named = |kind, name: &str| (kind, Some(name.to_owned()));
-    assert_eq!(run("tenure run --leader a -- b").resource.resource(), named(Kind::Leader, "a"));
-    assert_eq!(run("tenure run --lease a -- b").resource.resource(), named(Kind::Lease, "a"));
     assert_eq!(
-        run("tenure run --semaphore a --limit 3 -- b").resource.resource(),
+        run("tenure run --leader a -- b").wish.resource.resource(),
+        named(Kind::Leader, "a")
+    );
+    assert_eq!(run("tenure run --lease a -- b").wish.resource.resource(), named(Kind::Lease, "a"));
+    assert_eq!(
+        run("tenure run --semaphore a --limit 3 -- b").wish.resource.resource(),
         named(Kind::Semaphore, "a")
     );
-    assert_eq!(run("tenure run --semaphore a -- b").limit, None, "the limit in force");
-    assert_eq!(run("tenure run --master -- b").resource.resource(), (Kind::Master, None));
+    assert_eq!(run("tenure run --semaphore a -- b").wish.limit, None, "the limit in force");
+    assert_eq!(run("tenure run --master -- b").wish.resource.resource(), (Kind::Master, None));
 }
 
 #[test]

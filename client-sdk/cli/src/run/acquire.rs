@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure::client::{AcquireReply, CallError, Client};
 use tenure::page::boottime_ns;
-use tenure::wire::{Acquire, Acquired, Code, Problem, Register, Wait};
+use tenure::wire::{self, Acquire, Acquired, Code, Problem, Register, Wait};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use uuid::Uuid;
 
@@ -16,6 +16,7 @@ use super::tether::{Tether, attach_again};
 use super::waiting::Place;
 use crate::ANSWER_MAX;
 use crate::args::duration::millis;
+use crate::output::say;
 
 /// How long an agent may stay away while a command waits for a hold; then nothing is going to restart
 /// it.
@@ -27,7 +28,7 @@ const ANSWER_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
-/// How long giving up may take: the end of this process says the same.
+/// How long giving up may take where the end of this process says the same.
 const ABANDON_MAX: Duration = Duration::from_millis(500);
 
 /// The answer, and when it was asked for: just before, ns of the clock of valid-until.
@@ -85,7 +86,7 @@ impl Campaign {
     /// The agent's refusal, or that it is away.
     pub(super) async fn run(&mut self) -> Result<Granted, CallError> {
         let (client, register) = (self.client.clone(), self.register.clone());
-        // A registration that a restart swallowed ends by itself: nobody opens its stream.
+        // A registration that a restart swallowed ends by its own tether, and holds nothing.
         let registered = self.patiently(|| client.register(&register)).await?;
         self.place.session_is(registered.session);
         let session = registered.session;
@@ -185,11 +186,24 @@ impl Campaign {
     /// Ends the session, so that neither waiter nor hold is left behind, unless it has `failed`
     /// because the agent hangs: that sees the end of this process as soon as it goes on.
     pub(super) async fn abandon(self, failed: Option<&CallError>) {
-        if let Some(session) = self.place.session()
-            && !matches!(failed, Some(CallError::TimedOut { .. }))
-        {
-            // When the agent does not answer, it sees this process end.
-            let _away = timeout(ABANDON_MAX, self.client.release(session, None)).await;
+        let Some(session) = self.place.session() else { return };
+        let ends_with_us = self.register.tether == Some(wire::Tether::Connection);
+        let hangs = matches!(failed, Some(CallError::TimedOut { .. }));
+        if ends_with_us && hangs {
+            return;
+        }
+        let patience = if ends_with_us { ABANDON_MAX } else { ANSWER_MAX };
+        let released = timeout(patience, self.client.release(session, None)).await;
+        let is_gone = match released {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => error.is_session_gone(),
+            Err(_) => false,
+        };
+        if !ends_with_us && !is_gone {
+            say(&format!(
+                "the agent does not answer: it may still acquire for session {session}, and keep that for as long as was asked; \
+                 give it back with `tenure release --session {session}`"
+            ));
         }
     }
 
@@ -263,7 +277,7 @@ impl Campaign {
     async fn attach_or_replace(&mut self, tether: Tether) -> Result<Tether, CallError> {
         let Tether { registered, stream } = tether;
         drop(stream);
-        match attach_again(self.client.clone(), registered).await {
+        match attach_again(self.client.clone(), registered, self.register.pid).await {
             Err(error) if error.is_session_gone() => {}
             result => return result,
         }

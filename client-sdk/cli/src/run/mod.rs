@@ -5,6 +5,7 @@ mod alarm;
 mod child;
 mod decide;
 mod family;
+mod kept;
 pub(crate) mod kernel;
 mod nesting;
 mod not_started;
@@ -25,13 +26,16 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
-use tenure::wire::{Acquired, Code, DEFAULT_PROJECT, Kind, LimitChanged, Registered, Release};
+use tenure::wire::{
+    Acquire, Acquired, Code, DEFAULT_PROJECT, Kind, LimitChanged, Register, Registered, Release,
+};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::acquire::{Campaign, Granted};
 use self::child::{Environment, Guarded, Recipe};
 use self::decide::Reaction;
+pub(crate) use self::kept::{acquire as acquire_and_keep, release};
 use self::nesting::{holds_within, refuse_to_wait_for_itself};
 use self::request::{acquire, register};
 use self::signals::{Arrival, Sender, Signals, ends_wait};
@@ -39,7 +43,7 @@ use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
 use self::waiting::{Place, Waiting};
 use self::watch::{Ending, Orders, Watch};
-use crate::args::{OnLost, RunArgs, Tether};
+use crate::args::{OnLost, RunArgs, Tether, WishArgs};
 use crate::exit::{self, End};
 use crate::failure::{Failure, Who};
 use crate::output::say;
@@ -57,8 +61,8 @@ const LEFT_NAMED: usize = 8;
 ///
 /// Why the command did not run, or was stopped.
 pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> {
-    let (kind, name) = args.resource.resource();
-    let what = resource_name(args, kind, name.as_deref());
+    let (kind, name) = args.wish.resource.resource();
+    let what = resource_name(&args.wish, kind, name.as_deref());
     let system = |error: io::Error| Failure::new(exit::REFUSED, format!("{what}: {error}"));
 
     check_max_hold(args)?;
@@ -66,32 +70,13 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     kernel::adopt_orphans().map_err(system)?;
     let mut signals = Signals::install().map_err(system)?;
     let asked = acquire(args, kind, name.clone());
-    // The campaign has a patience of its own.
-    let hasty = client.with_patience(Duration::ZERO);
-    let hasty = hasty.map_err(|error| Failure::of_call("--socket", &error))?;
-    let mut campaign = Campaign::new(hasty, register(args), asked, args.store_wait);
-    refuse_to_wait_for_itself(args, kind, name.as_deref(), &what, &client).await?;
-    let place = campaign.place();
-    let outcome = tokio::select! {
-        biased;
-        signal = wait_ending_signal(&mut signals) => Err(signal),
-        granted = campaign.run() => Ok(granted),
-        never = wait_aloud(args, &client, &what, &place) => match never {},
+    let wanted = Wanted { wish: &args.wish, what: &what, progress: args.progress };
+    let granted = wanted.acquire(&client, register(args), asked, &mut signals).await;
+    let (campaign, granted) = match granted {
+        Ok(granted) => granted,
+        Err(end) => return end,
     };
-    let Granted { tether, acquired, asked_at } = match outcome {
-        Ok(Ok(granted)) => granted,
-        Ok(Err(error)) => {
-            if let CallError::Refused(problem) = &error {
-                say_limit_changed(&what, problem.limit_changed);
-            }
-            campaign.abandon(Some(&error)).await;
-            return Err(not_acquired(args, &what, &error));
-        }
-        Err(signal) => {
-            campaign.abandon(None).await;
-            return Ok(End::Signal(signal as i32));
-        }
-    };
+    let Granted { tether, acquired, asked_at } = granted;
 
     let validity = match validity_at_start(&client, &tether.registered, &acquired, asked_at) {
         Ok(validity) => validity,
@@ -140,7 +125,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     }
     let ending = watch.run(&mut signals).await.map_err(system)?;
     let interrupted = interrupt_after_the_end(&mut signals).await;
-    if !args.quiet {
+    if !args.wish.quiet {
         say_what_is_left(&what, args.tether, &ending);
     }
     give_back(&client, session, args.tether, &ending).await;
@@ -174,6 +159,8 @@ fn validity_at_start(
 
 /// What the command is told of its hold.
 fn environment(client: &Client, registered: &Registered, acquired: &Acquired) -> Environment {
+    // The command may change its directory.
+    let socket = std::path::absolute(client.path()).unwrap_or_else(|_| client.path().to_owned());
     [
         ("TENURE_HOLD", acquired.hold.to_string().into()),
         ("TENURE_HOLDS", holds_within(acquired.hold).into()),
@@ -181,47 +168,99 @@ fn environment(client: &Client, registered: &Registered, acquired: &Acquired) ->
         ("TENURE_SESSION", registered.session.to_string().into()),
         ("TENURE_PAGE", registered.page.clone().into()),
         ("TENURE_SLOT", acquired.slot.to_string().into()),
-        ("TENURE_SOCKET", client.path().into()),
+        ("TENURE_SOCKET", socket.into()),
     ]
 }
 
-/// While the campaign waits: tells what for, unless nobody wants to know, and keeps a promise of progress.
-async fn wait_aloud(args: &RunArgs, client: &Client, what: &str, place: &Place) -> Infallible {
-    let (kind, name) = args.resource.resource();
-    let name = name.as_deref().or(args.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
-    let tenant = args.tenant.as_deref();
-    let waiting = Waiting { client, what, kind, name, tenant, place };
-    let speak = async {
-        if !args.quiet && !args.no_wait {
-            waiting.speak().await;
-        }
-    };
-    let beat = async {
-        if let Some(progress) = args.progress {
-            waiting.beat(progress).await;
-        }
-    };
-    tokio::join!(speak, beat);
-    std::future::pending().await
+/// A hold that somebody waits for.
+struct Wanted<'a> {
+    wish: &'a WishArgs,
+    /// `leader/cleanup`, for messages.
+    what: &'a str,
+    /// The session's promise of progress.
+    progress: Option<Duration>,
 }
 
-/// The failure to acquire, as the user wants to hear of it.
-fn not_acquired(args: &RunArgs, what: &str, error: &CallError) -> Failure {
-    let failure = Failure::of_call(what, error);
-    if failure.code != exit::NOT_ACQUIRED {
-        return failure;
-    }
-    let line = match (error.problem(), args.wait) {
-        _ if args.quiet => String::new(),
-        (Some(problem), Some(wait)) if problem.code == Code::WaitTimeout => {
-            let wait = humantime::format_duration(wait);
-            let holder = problem.holder.as_ref();
-            let by = holder.map(|holder| format!(": held by {}", Who(holder)));
-            format!("{what}: not free within --wait {wait}{}", by.unwrap_or_default())
+impl Wanted<'_> {
+    /// Acquires it; else returns how this command ends.
+    async fn acquire(
+        &self,
+        client: &Client,
+        register: Register,
+        asked: Acquire,
+        signals: &mut Signals,
+    ) -> Result<(Campaign, Granted), Result<End, Failure>> {
+        // The campaign has a patience of its own.
+        let hasty = client.with_patience(Duration::ZERO);
+        let hasty = hasty.map_err(|error| Err(Failure::of_call("--socket", &error)))?;
+        let (kind, name) = (asked.kind, asked.name.clone());
+        let mut campaign = Campaign::new(hasty, register, asked, self.wish.store_wait);
+        refuse_to_wait_for_itself(self.wish, kind, name.as_deref(), self.what, client)
+            .await
+            .map_err(Err)?;
+        let place = campaign.place();
+        let outcome = tokio::select! {
+            biased;
+            signal = wait_ending_signal(signals) => Err(signal),
+            granted = campaign.run() => Ok(granted),
+            never = self.wait_aloud(client, &place) => match never {},
+        };
+        match outcome {
+            Ok(Ok(granted)) => Ok((campaign, granted)),
+            Ok(Err(error)) => {
+                if let CallError::Refused(problem) = &error {
+                    say_limit_changed(self.what, problem.limit_changed);
+                }
+                campaign.abandon(Some(&error)).await;
+                Err(Err(self.not_acquired(&error)))
+            }
+            Err(signal) => {
+                campaign.abandon(None).await;
+                Err(Ok(End::Signal(signal as i32)))
+            }
         }
-        _ => failure.line.clone(),
-    };
-    failure.worded(args.conflict_exit_code, line)
+    }
+
+    /// While the campaign waits: tells what for, unless nobody wants to know, and keeps a promise of progress.
+    async fn wait_aloud(&self, client: &Client, place: &Place) -> Infallible {
+        let Wanted { wish, what, progress } = self;
+        let (kind, name) = wish.resource.resource();
+        let name = name.as_deref().or(wish.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
+        let tenant = wish.tenant.as_deref();
+        let waiting = Waiting { client, what, kind, name, tenant, place };
+        let speak = async {
+            if !wish.quiet && !wish.no_wait {
+                waiting.speak().await;
+            }
+        };
+        let beat = async {
+            if let Some(progress) = *progress {
+                waiting.beat(progress).await;
+            }
+        };
+        tokio::join!(speak, beat);
+        std::future::pending().await
+    }
+
+    /// The failure to acquire, as the user wants to hear of it.
+    fn not_acquired(&self, error: &CallError) -> Failure {
+        let Wanted { wish, what, .. } = self;
+        let failure = Failure::of_call(what, error);
+        if failure.code != exit::NOT_ACQUIRED {
+            return failure;
+        }
+        let line = match (error.problem(), wish.wait) {
+            _ if wish.quiet => String::new(),
+            (Some(problem), Some(wait)) if problem.code == Code::WaitTimeout => {
+                let wait = humantime::format_duration(wait);
+                let holder = problem.holder.as_ref();
+                let by = holder.map(|holder| format!(": held by {}", Who(holder)));
+                format!("{what}: not free within --wait {wait}{}", by.unwrap_or_default())
+            }
+            _ => failure.line.clone(),
+        };
+        failure.worded(wish.conflict_exit_code, line)
+    }
 }
 
 /// Everybody who names a limit decides for all, also one who is refused.
@@ -315,7 +354,7 @@ async fn wait_ending_signal(signals: &mut Signals) -> Signal {
     }
 }
 
-fn resource_name(args: &RunArgs, kind: Kind, name: Option<&str>) -> String {
+fn resource_name(args: &WishArgs, kind: Kind, name: Option<&str>) -> String {
     let project = args.project.as_deref().unwrap_or("default");
     format!("{kind}/{}", name.unwrap_or(project))
 }

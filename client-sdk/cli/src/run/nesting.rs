@@ -7,7 +7,7 @@ use tenure::wire::{HoldView, Kind};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::args::RunArgs;
+use crate::args::WishArgs;
 use crate::exit;
 use crate::failure::Failure;
 
@@ -32,7 +32,7 @@ pub(super) fn holds_within(own: Uuid) -> String {
 
 /// A command under a hold that is to wait for the same hold would wait for its own end.
 pub(super) async fn refuse_to_wait_for_itself(
-    args: &RunArgs,
+    args: &WishArgs,
     kind: Kind,
     name: Option<&str>,
     what: &str,
@@ -51,8 +51,8 @@ pub(super) async fn refuse_to_wait_for_itself(
     let mut same_tenant = status.sessions.iter().filter(|session| session.tenant == tenant);
     if same_tenant.any(|session| session.holds.iter().any(is_same)) {
         let line = format!(
-            "{what}: held by a `tenure run` around this command, as TENURE_HOLDS says: it would wait for \
-             itself; leave one of the two out, or unset TENURE_HOLD and TENURE_HOLDS"
+            "{what}: held by a `tenure run` around this command, or by its `tenure acquire`, as TENURE_HOLDS says: it would \
+             wait for itself; leave one of the two out, or unset TENURE_HOLD and TENURE_HOLDS"
         );
         return Err(Failure::new(exit::NOT_ACQUIRED, line));
     }

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::decide::max_hold_to_ask;
 use super::reaction;
-use crate::args::RunArgs;
 use crate::args::duration::millis;
+use crate::args::{RunArgs, WishArgs};
 
 /// The session that is to hold.
 pub(super) fn register(args: &RunArgs) -> Register {
@@ -18,8 +18,8 @@ pub(super) fn register(args: &RunArgs) -> Register {
     Register {
         name: Some(name),
         surface: Some("cli".to_owned()),
-        tenant: args.tenant.clone(),
-        project: args.project.clone(),
+        tenant: args.wish.tenant.clone(),
+        project: args.wish.project.clone(),
         tether: Some(wire::Tether::Connection),
         guarded: Some(true),
         progress_ms: args.progress.map(millis),
@@ -29,6 +29,15 @@ pub(super) fn register(args: &RunArgs) -> Register {
 
 /// Its hold.
 pub(super) fn acquire(args: &RunArgs, kind: Kind, name: Option<String>) -> Acquire {
+    let max_hold_ms = args.max_hold.map(|max_hold| {
+        let reaction = reaction(&args.on_lost);
+        millis(max_hold_to_ask(max_hold, reaction, args.kill_after, args.wish.ttl))
+    });
+    Acquire { max_hold_ms, ..wished(&args.wish, kind, name) }
+}
+
+/// The hold that is wished for.
+pub(super) fn wished(args: &WishArgs, kind: Kind, name: Option<String>) -> Acquire {
     let attributes = args
         .address
         .as_ref()
@@ -43,10 +52,7 @@ pub(super) fn acquire(args: &RunArgs, kind: Kind, name: Option<String>) -> Acqui
         request: Some(Uuid::new_v4().to_string()),
         ttl_ms: args.ttl.map(millis),
         hold_at_least_ms: args.at_least.map(millis),
-        max_hold_ms: args.max_hold.map(|max_hold| {
-            let reaction = reaction(&args.on_lost);
-            millis(max_hold_to_ask(max_hold, reaction, args.kill_after, args.ttl))
-        }),
+        max_hold_ms: None,
         limit: args.limit,
         priority: args.priority,
         grace_ms: args.grace.map(millis),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::client::{CallError, Client, EventStream};
-use tenure::wire::{Code, Register, Registered, Resume};
+use tenure::wire::{self, Code, Register, Registered, Resume};
 use tokio::time::sleep;
 
 /// First pause before the agent is tried again; each next one is twice as long.
@@ -18,7 +18,7 @@ pub(super) struct Tether {
 }
 
 /// Attaches to a session again after its stream broke, for as long as that takes. The new stream
-/// starts with a snapshot, which says what was missed.
+/// starts with a snapshot, which says what was missed. A session that is tied to the process `pid` stays so.
 ///
 /// # Errors
 ///
@@ -26,9 +26,12 @@ pub(super) struct Tether {
 pub(super) async fn attach_again(
     client: Client,
     registered: Registered,
+    pid: Option<u32>,
 ) -> Result<Tether, CallError> {
     let resume = Register {
         resume: Some(Resume { session: registered.session, secret: registered.secret.clone() }),
+        tether: pid.map(|_| wire::Tether::Process),
+        pid,
         ..Register::default()
     };
     let mut pause = PAUSE_MIN;

@@ -3,6 +3,7 @@
 mod away;
 mod exit_codes;
 mod habits;
+mod kept;
 mod life;
 mod run;
 mod status_screen;

@@ -14,7 +14,7 @@ use nix::sys::socket::sockopt::SndBuf;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown};
 use tenure_core::model::Peer;
 use tenure_host;
-use tenure_host::peer::{Written, written_to};
+use tenure_host::peer::{NotTied, Written, written_to};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -34,6 +34,9 @@ pub trait Identity: Send + Sync + 'static {
     /// For a registration: with the process that the session may be tied to. `stream` is the
     /// connection itself.
     fn registrant(&self, stream: &UnixStream) -> Caller;
+
+    /// The same, with another process that the session is to be tied to.
+    fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied>;
 }
 
 impl Identity for tenure_host::peer::Identity {
@@ -43,6 +46,10 @@ impl Identity for tenure_host::peer::Identity {
 
     fn registrant(&self, stream: &UnixStream) -> Caller {
         self.registrant(stream)
+    }
+
+    fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied> {
+        self.registrant_for(pid)
     }
 }
 
@@ -117,6 +124,11 @@ impl Connection {
     /// The peer, with the process that the session may be tied to.
     pub(in crate::api) fn registrant(&self) -> Caller {
         self.identity.registrant(&self.stream)
+    }
+
+    /// The peer, with another process that the session is to be tied to.
+    pub(in crate::api) fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied> {
+        self.identity.registrant_for(pid)
     }
 
     /// Marks the response under way as a stream that goes on until either side ends it.

@@ -18,6 +18,7 @@ use tenure_core::keeper::{
 use tenure_core::model::{
     AgentFacts, AgentSeen, ClaimId, Peer, Process, Quota, Resource, SessionId,
 };
+use tenure_host::peer::NotTied;
 use tenure_stores::Health;
 use tenure_wire::{self as wire, AgentInfo, Holder, Kind, UpstreamState};
 use tokio::net::{UnixListener, UnixStream};
@@ -47,6 +48,10 @@ impl Identity for Peer {
     fn registrant(&self, _: &UnixStream) -> Caller {
         let process = Some(Process { pid: 77, start_ticks: 1 });
         Caller { peer: Peer { process, ..*self }, pidfd: None }
+    }
+
+    fn registrant_for(&self, _: u32) -> Result<Caller, NotTied> {
+        Err(NotTied::Ended)
     }
 }
 

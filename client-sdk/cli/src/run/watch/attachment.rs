@@ -73,7 +73,7 @@ impl Attachment {
                 if let Some(Ok(received)) = stream.next().await {
                     return Heard::Event(Box::new(received.event));
                 }
-                let again = attach_again(self.client.clone(), self.registered.clone());
+                let again = attach_again(self.client.clone(), self.registered.clone(), None);
                 self.stream = Stream::Opening(Box::pin(again));
                 Heard::Broken
             }
