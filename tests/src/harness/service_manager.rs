@@ -1,6 +1,7 @@
 //! In the place of systemd: hands a socket to agents, hears their notifications, and keeps descriptors
 //! from one agent to the next.
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -10,7 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::sockopt::PassCred;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, sendmsg, setsockopt,
+};
 use tempfile::TempDir;
 
 use super::{binary, eventually};
@@ -35,7 +39,8 @@ struct Inner {
 
 #[derive(Default)]
 struct Heard {
-    messages: Vec<String>,
+    /// With the process that sent each.
+    messages: Vec<(u32, String)>,
     /// By name, as they came; several may have one name.
     store: Vec<(String, Kept)>,
     watchdog_us: Option<u64>,
@@ -61,6 +66,7 @@ impl ServiceManager {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("up to the hard limit everybody may");
         let listener = UnixListener::bind(dir.path().join("api.sock")).expect("it is ours");
         let notify = UnixDatagram::bind(dir.path().join("notify")).expect("it is ours");
+        setsockopt(&notify, PassCred, &true).expect("every socket of this family can");
         let heard: Arc<Mutex<Heard>> = Arc::default();
         let listening = std::thread::spawn({
             let heard = Arc::clone(&heard);
@@ -92,7 +98,12 @@ impl ServiceManager {
 
     /// Every notification so far, but for those about the store.
     pub fn messages(&self) -> Vec<String> {
-        self.heard(|heard| heard.messages.clone())
+        self.heard(|heard| heard.messages.iter().map(|(_, message)| message.clone()).collect())
+    }
+
+    /// The processes from which it heard something. systemd hears that of its service alone.
+    pub fn speakers(&self) -> BTreeSet<u32> {
+        self.heard(|heard| heard.messages.iter().map(|(sender, _)| *sender).collect())
     }
 
     /// How often it heard that, from all agents.
@@ -179,7 +190,7 @@ impl Drop for Inner {
 
 /// Hears notifications until it is told to end.
 fn listen(notify: &UnixDatagram, heard: &Mutex<Heard>) {
-    while let Ok((text, descriptors)) = receive(notify) {
+    while let Ok((sender, text, descriptors)) = receive(notify) {
         if text == END {
             return;
         }
@@ -200,26 +211,30 @@ fn listen(notify: &UnixDatagram, heard: &Mutex<Heard>) {
         } else if value("FDSTOREREMOVE").is_some() {
             heard.store.retain(|(kept, _)| *kept != name);
         } else {
-            heard.messages.push(text);
+            heard.messages.push((sender, text));
         }
     }
 }
 
-fn receive(notify: &UnixDatagram) -> io::Result<(Vec<u8>, Vec<Kept>)> {
+fn receive(notify: &UnixDatagram) -> io::Result<(u32, Vec<u8>, Vec<Kept>)> {
     let mut text = vec![0; MESSAGE_MAX];
-    let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX]);
-    let mut descriptors = Vec::new();
+    let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX], UnixCredentials);
+    let (mut descriptors, mut sender) = (Vec::new(), 0);
     let length = {
         let mut parts = [IoSliceMut::new(&mut text)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let got = recvmsg::<()>(notify.as_raw_fd(), &mut parts, Some(&mut room), flags)?;
         for message in got.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(more) = message {
-                descriptors.extend(more.into_iter().map(Kept));
+            match message {
+                ControlMessageOwned::ScmRights(more) => {
+                    descriptors.extend(more.into_iter().map(Kept));
+                }
+                ControlMessageOwned::ScmCredentials(of) => sender = of.pid().unsigned_abs(),
+                _ => {}
             }
         }
         got.bytes
     };
     text.truncate(length);
-    Ok((text, descriptors))
+    Ok((sender, text, descriptors))
 }

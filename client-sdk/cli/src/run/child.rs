@@ -11,8 +11,8 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
-use super::family;
 use super::kernel::{self, Change, Start};
+use super::{family, service};
 use crate::exit::{self, End};
 
 /// The variables that tell a command of its hold.
@@ -29,6 +29,7 @@ pub(super) struct Recipe<'a> {
     /// on a terminal, where the wrapper and the command are one job.
     pub(super) in_own_group: bool,
     pub(super) mask: SigSet,
+    pub(super) service: service::Environment,
 }
 
 /// A running command.
@@ -62,9 +63,22 @@ impl Guarded {
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(recipe.environment);
+        if let Some(socket) = recipe.service.notify_socket {
+            command.env("NOTIFY_SOCKET", socket);
+        }
         kernel::prepare(&mut command, &start);
+        let own_pid = &recipe.service.own_pid;
+        if !own_pid.is_empty() {
+            // Names this process, too, and would have the command leave its sockets alone.
+            command.env_remove("LISTEN_PIDFDID");
+            kernel::tell_own_pid(&mut command, own_pid)?;
+        }
         let others = family::children();
         let child = command.spawn()?;
+        if own_pid.contains(&"LISTEN_PID") {
+            let count = std::env::var("LISTEN_FDS").ok().and_then(|count| count.parse().ok());
+            kernel::close_listened(count.unwrap_or(0));
+        }
         #[expect(clippy::cast_possible_wrap, reason = "the kernel's process ids are positive i32")]
         let pid = Pid::from_raw(child.id() as i32);
         Ok(Guarded { child, pid, in_own_group: recipe.in_own_group, others, witness })

@@ -69,16 +69,21 @@ pub(super) fn living(others: &[Pid], except: Option<Pid>) -> Option<Vec<Member>>
 
 /// True if a process is of the group and descends from this process; it may have ended, if nothing has reaped it.
 pub(super) fn is_of(group: Pid, process: Pid) -> bool {
-    let Some(entry) = Entry::of(process).filter(|entry| entry.group == group) else { return false };
-    let mut parent = entry.parent;
+    Entry::of(process).is_some_and(|entry| entry.group == group) && is_descendant(process)
+}
+
+/// True if a process descends from this process; it may have ended, if nothing has reaped it.
+pub(super) fn is_descendant(process: Pid) -> bool {
+    let mut process = process;
     // The first process has no parent.
-    while parent != getpid() {
-        match Entry::of(parent).filter(|entry| entry.parent != parent && parent.as_raw() > 1) {
-            Some(entry) => parent = entry.parent,
-            None => return false,
+    while process.as_raw() > 1 {
+        match Entry::of(process) {
+            Some(entry) if entry.parent == getpid() => return true,
+            Some(entry) if entry.parent != process => process = entry.parent,
+            _ => return false,
         }
     }
-    true
+    false
 }
 
 /// False if a process goes on, or has ended.

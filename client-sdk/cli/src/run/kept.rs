@@ -29,7 +29,7 @@ pub(crate) async fn acquire(args: &AcquireArgs, client: Client) -> Result<End, F
     let mut signals = Signals::install().map_err(system)?;
     let mut asked = wished(wish, kind, name);
     asked.max_hold_ms = args.max_hold.map(millis);
-    let wanted = Wanted { wish, what: &what, progress: None };
+    let wanted = Wanted { wish, what: &what, progress: None, service: None };
     let (campaign, granted) =
         match wanted.acquire(&client, register(args), asked, &mut signals).await {
             Ok(granted) => granted,

@@ -2,8 +2,11 @@
 //! the command with `unsafe`.
 #![allow(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod exec;
+
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -11,6 +14,19 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::unistd::{Pid, getpid};
+
+#[cfg(target_os = "linux")]
+pub(super) use self::exec::tell_own_pid;
+
+/// Other systems have no such variables.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn tell_own_pid(_: &mut Command, _: &[&str]) -> io::Result<()> {
+    Ok(())
+}
+
+/// Other systems have no such variables.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn close_listened(_: RawFd) {}
 
 /// How the command starts.
 pub(super) struct Start<'a> {
@@ -51,6 +67,32 @@ pub(super) fn prepare(command: &mut Command, start: &Start<'_>) {
     // reads what it owns; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(between) };
 }
+
+/// Takes over a descriptor that came in a message.
+#[cfg(target_os = "linux")]
+pub(super) fn received(number: RawFd) -> OwnedFd {
+    // SAFETY: the kernel has just made it for this process, and nobody else knows of it.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Closes sockets of `LISTEN_FDS` that were inherited, so that whoever is connected sees it when the command closes them. Descriptors of
+/// this program have the flag that these cannot have.
+#[cfg(target_os = "linux")]
+pub(super) fn close_listened(count: RawFd) {
+    const FIRST: RawFd = 3;
+    for number in FIRST..FIRST.saturating_add(count.clamp(0, LISTENED_MAX)) {
+        // SAFETY: it is only looked at, and may be closed.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        if fcntl(descriptor, FcntlArg::F_GETFD).is_ok_and(|flags| flags == 0) {
+            // It was open, and no part of this program knows of it.
+            let _closed = nix::unistd::close(number);
+        }
+    }
+}
+
+/// The kernel's limit for descriptors of a process, by default.
+#[cfg(target_os = "linux")]
+const LISTENED_MAX: RawFd = 1 << 20;
 
 #[cfg(target_os = "linux")]
 fn die_with(parent: Pid) -> io::Result<()> {

@@ -10,6 +10,7 @@ pub(crate) mod kernel;
 mod nesting;
 mod not_started;
 mod request;
+mod service;
 mod signals;
 mod terminal;
 mod tether;
@@ -38,6 +39,7 @@ use self::decide::Reaction;
 pub(crate) use self::kept::{acquire as acquire_and_keep, release};
 use self::nesting::{holds_within, refuse_to_wait_for_itself};
 use self::request::{acquire, register};
+use self::service::Service;
 use self::signals::{Arrival, Sender, Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
@@ -70,7 +72,9 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     kernel::adopt_orphans().map_err(system)?;
     let mut signals = Signals::install().map_err(system)?;
     let asked = acquire(args, kind, name.clone());
-    let wanted = Wanted { wish: &args.wish, what: &what, progress: args.progress };
+    let mut service = Service::find();
+    let wanted =
+        Wanted { wish: &args.wish, what: &what, progress: args.progress, service: Some(&service) };
     let granted = wanted.acquire(&client, register(args), asked, &mut signals).await;
     let (campaign, granted) = match granted {
         Ok(granted) => granted,
@@ -78,6 +82,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     };
     let Granted { tether, acquired, asked_at } = granted;
 
+    let handed = service.hand_over(&what);
     let validity = match validity_at_start(&client, &tether.registered, &acquired, asked_at) {
         Ok(validity) => validity,
         Err((status, why)) => {
@@ -98,6 +103,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         tether: (args.tether == Tether::Tree).then(|| std::os::fd::AsFd::as_fd(&tether.stream)),
         in_own_group: terminal.is_none(),
         mask,
+        service: handed,
     });
     let guarded = match spawned {
         Ok(guarded) => guarded,
@@ -129,6 +135,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         say_what_is_left(&what, args.tether, &ending);
     }
     give_back(&client, session, args.tether, &ending).await;
+    service.end();
     // Not before: a stream that closes says that the command has ended, too.
     drop(ending.stream);
     Ok(match ending.status {
@@ -179,6 +186,8 @@ struct Wanted<'a> {
     what: &'a str,
     /// The session's promise of progress.
     progress: Option<Duration>,
+    /// Tells a service manager that this process waits, and does not hang.
+    service: Option<&'a Service>,
 }
 
 impl Wanted<'_> {
@@ -223,7 +232,7 @@ impl Wanted<'_> {
 
     /// While the campaign waits: tells what for, unless nobody wants to know, and keeps a promise of progress.
     async fn wait_aloud(&self, client: &Client, place: &Place) -> Infallible {
-        let Wanted { wish, what, progress } = self;
+        let Wanted { wish, what, progress, service } = self;
         let (kind, name) = wish.resource.resource();
         let name = name.as_deref().or(wish.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
         let tenant = wish.tenant.as_deref();
@@ -238,7 +247,12 @@ impl Wanted<'_> {
                 waiting.beat(progress).await;
             }
         };
-        tokio::join!(speak, beat);
+        let tell = async {
+            if let Some(service) = service {
+                match service.wait(what).await {}
+            }
+        };
+        tokio::join!(speak, beat, tell);
         std::future::pending().await
     }
 

@@ -11,6 +11,7 @@ mod purge;
 mod stop;
 mod user_unit;
 mod users;
+mod wrapped_unit;
 
 use super::World;
 
@@ -18,7 +19,7 @@ use super::World;
 pub type Step = (&'static str, fn(&mut World));
 
 /// All of them; each goes on from where the one before it ended.
-pub const STEPS: [Step; 21] = [
+pub const STEPS: [Step; 22] = [
     ("The package is installed", install::install),
     ("What came with it can be read", install::documents),
     ("Members of the group may use the agent, others may not", users::members_and_others),
@@ -36,6 +37,7 @@ pub const STEPS: [Step; 21] = [
     ("The first client starts the agent", stop::socket_alone),
     ("A wrong configuration fails until it is mended", configuration::wrong_until_mended),
     ("The upstream's password comes as a credential", configuration::credential),
+    ("A unit whose program the wrapper starts is ready, watched, and waits", wrapped_unit::service),
     ("A user has an agent of its own", user_unit::lingering),
     ("A removal stops it and keeps what was configured", purge::remove),
     ("It is installed again", install::install_again),

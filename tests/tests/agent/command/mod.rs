@@ -6,6 +6,7 @@ mod habits;
 mod kept;
 mod life;
 mod run;
+mod service;
 mod status_screen;
 mod terminal;
 mod wrong_usage;
