@@ -209,6 +209,7 @@ fn access(gateway: &Process, key: &Key) -> GatewayAccess {
     GatewayAccess {
         endpoints: vec![Endpoint::Tcp("127.0.0.1".to_owned(), gateway.port())],
         tls: None,
+        proxies: Arc::default(),
         key: Some(Secret::new(key.text.as_str()).into()),
         own_key: None,
         connect_timeout: TIMEOUT,

@@ -271,6 +271,7 @@ impl<B: Behind> Installation for Site<B> {
         Box::new(Gateway::open(GatewayAccess {
             endpoints: vec![Endpoint::Tcp(address.ip().to_string(), address.port())],
             tls: None,
+            proxies: Arc::default(),
             key: None,
             own_key: None,
             connect_timeout: TIMEOUT,

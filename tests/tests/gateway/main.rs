@@ -18,6 +18,7 @@ mod names;
 mod one;
 mod page;
 mod people;
+mod proxy;
 mod refusals;
 mod rights;
 mod schemathesis;

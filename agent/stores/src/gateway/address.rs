@@ -13,6 +13,7 @@ use super::gateways::Gateways;
 use super::http::Http;
 use super::join::OwnKey;
 use super::key::Shown;
+use super::proxy::Proxies;
 use super::scope::{Mark, Scope};
 use super::session_plane::{self, Plane};
 use crate::remote::{
@@ -34,6 +35,8 @@ pub struct GatewayAccess {
     pub endpoints: Vec<Endpoint>,
     /// Settings of TLS; `None` for plain HTTP.
     pub tls: Option<Trust>,
+    /// Proxies before gateways that speak TLS.
+    pub proxies: Arc<Proxies>,
     /// The agent's key; `None` for a gateway that asks for none.
     pub key: Option<SecretSource>,
     /// The agent's own, where the other is a join key.
@@ -219,6 +222,11 @@ impl Connector for Address {
         }
         if self.0.are_several() {
             checks.push(self.0.others().await);
+        }
+        if let Some(proxy) = self.shared().access.proxies.before(door.endpoint) {
+            let detail =
+                format!("the way leads through the proxy at {}, by HTTPS_PROXY", proxy.place());
+            checks.push(Check::ok("gateway.proxy", detail));
         }
         match door.examined(&connection).await {
             Ok(Diagnosis { checks: of_store }) => checks.extend(of_store),

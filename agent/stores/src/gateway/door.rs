@@ -61,7 +61,13 @@ impl Door<'_> {
         let Door { shared, endpoint, peer } = self;
         let Shared { access, agent, .. } = shared;
         let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
-        let stream = stream::connect(peer, endpoint, tls, timeout).await?;
+        let stream = match (tls, access.proxies.before(endpoint), endpoint) {
+            (Some(tls), Some(proxy), Endpoint::Tcp(host, _)) => {
+                let through = proxy.connect(endpoint, timeout).await?;
+                stream::secure(peer, host, tls, through, timeout).await?
+            }
+            _ => stream::connect(peer, endpoint, tls, timeout).await?,
+        };
         let (key, join) = access.keys();
         // By TLS it would go to whoever has a certificate for the name of this host.
         let key = key.or_else(|| access.tls.is_none().then(|| local_key(endpoint))?);

@@ -15,6 +15,7 @@ mod join;
 pub mod key;
 mod local_key;
 pub mod paging;
+mod proxy;
 pub mod scope;
 mod session_plane;
 mod settings;

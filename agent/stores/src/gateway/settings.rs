@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::GUARANTEE;
 use super::address::GatewayAccess;
+use super::proxy::Proxies;
 use crate::remote::Endpoint;
 use crate::settings::secret::{Credentials, Secret, SecretFile, SecretSource};
 use crate::settings::{
@@ -136,10 +137,19 @@ impl Settings for Section {
             true => Some(self.tls.read("gateway")?),
             false => self.tls.check_unused("gateway", "https://").map(|()| None)?,
         };
-        let Section { connect_timeout, timeout, .. } = *self;
-        let endpoints = urls.endpoints();
-        let own_key = None;
-        Ok(Arc::new(GatewayAccess { endpoints, tls, key, own_key, connect_timeout, timeout }))
+        let proxies = match urls.is_secure {
+            true => Proxies::of_environment().map_err(|(name, rule)| Broken::new(name, rule))?,
+            false => Proxies::default(),
+        };
+        Ok(Arc::new(GatewayAccess {
+            endpoints: urls.endpoints(),
+            tls,
+            proxies: Arc::new(proxies),
+            key,
+            own_key: None,
+            connect_timeout: self.connect_timeout,
+            timeout: self.timeout,
+        }))
     }
 
     fn boxed(&self) -> Box<dyn Settings> {
@@ -236,7 +246,7 @@ fn place_of(is_secure: bool, place: &str) -> Result<(String, u16), Refusal> {
     Ok((host.to_owned(), port))
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 

@@ -265,6 +265,7 @@ async fn nobody_asks_anything_behind_the_stream() {
     let access = GatewayAccess {
         endpoints: vec![endpoint],
         tls: None,
+        proxies: Arc::default(),
         key: None,
         own_key: None,
         connect_timeout,

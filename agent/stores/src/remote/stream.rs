@@ -106,17 +106,32 @@ pub async fn connect(
         Endpoint::Unix(path) => return Ok(Box::new(LastWords(unix(peer, path).await?))),
         Endpoint::Tcp(host, port) => (host, *port),
     };
-    let Some(Tls { trust, way_out }) = tls else {
-        return Ok(Box::new(LastWords(tcp(peer, host, port, connect_timeout).await?)));
-    };
+    let stream = tcp(peer, host, port, connect_timeout).await?;
+    match tls {
+        Some(tls) => secure(peer, host, tls, stream, connect_timeout).await,
+        None => Ok(Box::new(LastWords(stream))),
+    }
+}
+
+/// Agrees on TLS with the server of that name, at the other end of a stream.
+///
+/// # Errors
+///
+/// When that fails.
+pub async fn secure(
+    peer: &Peer,
+    host: &str,
+    Tls { trust, way_out }: Tls<'_>,
+    stream: impl Stream + 'static,
+    connect_timeout: Duration,
+) -> Result<Box<dyn Stream>, ConnectError> {
     let failed = |error: io::Error| ConnectError::Tls {
         peer: peer.clone(),
         way_out: TlsFault::of(&error).map(way_out).unwrap_or_default(),
         source: Arc::new(error),
     };
-    let name = ServerName::try_from(host.clone())
+    let name = ServerName::try_from(host.to_owned())
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    let stream = tcp(peer, host, port, connect_timeout).await?;
     // A server that does not know TLS waits for more, until whoever waits for the whole connection has
     // had enough; this has to be told apart before.
     let share = connect_timeout / 4 * 3;
@@ -133,7 +148,7 @@ pub async fn connect(
 
 /// Tries every address of a host, each with its share of the time: one that swallows everything does
 /// not hide the others.
-async fn tcp(
+pub(crate) async fn tcp(
     peer: &Peer,
     host: &str,
     port: u16,
