@@ -5,6 +5,7 @@ mod exit_codes;
 mod habits;
 mod kept;
 mod life;
+mod prompts;
 mod run;
 mod service;
 mod status_screen;
