@@ -77,6 +77,16 @@ impl Locks {
         self.0.iter().for_each(Lock::leave);
     }
 
+    /// True if the lock of the runtime directory is still in it: whoever empties that takes the lock, too. True also if the system does
+    /// not tell.
+    pub fn is_in_place(&self, directory: &Directory) -> bool {
+        let own = self.0.first().and_then(|lock| lock.identity().ok());
+        match directory.join(LOCK_NAME).symlink_metadata() {
+            Ok(found) => own.is_none_or(|own| own == (found.dev(), found.ino())),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
     /// Locks the runtime directory that is now where the locked one was, and has the users of that use it.
     ///
     /// # Errors

@@ -39,7 +39,9 @@ async fn valid_for(client: &Client) -> Result<Duration, Failure> {
     match Page::open_inherited(Path::new(&page), session) {
         Ok(page) => Ok(page.valid_for(slot, hold)),
         // It goes with its session; one that somebody else removed is made again a moment later.
-        Err(PageError::Open { source, .. }) if source.kind() == ErrorKind::NotFound => {
+        Err(PageError::Open { source, .. })
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
             let status = answer(client, client.status()).await;
             let status = status.map_err(|error| Failure::of_call("held", &error))?;
             let mut holds = status.sessions.iter().flat_map(|session| &session.holds);
@@ -73,7 +75,7 @@ pub(crate) async fn beat(client: &Client) -> Result<(), Failure> {
     }
 }
 
-fn variable<T: std::str::FromStr>(name: &str) -> Result<T, Failure> {
+pub(crate) fn variable<T: std::str::FromStr>(name: &str) -> Result<T, Failure> {
     let value = std::env::var(name).ok();
     value.as_ref().and_then(|value| value.parse().ok()).ok_or_else(|| {
         let line = match value {

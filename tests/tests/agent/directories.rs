@@ -118,6 +118,28 @@ fn a_runtime_directory_that_was_removed_is_made_again() {
     assert!(!agent.page(&session).held(grant.hold));
 }
 
+#[test]
+fn an_emptied_runtime_directory_is_filled_again() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
+    let grant = http.acquire(session.session, "leader", "role", &json!({"ttl_ms": 600_000}));
+    for name in ["journal.log", "lock"] {
+        fs::remove_file(agent.runtime_dir().join(name)).expect("it is there");
+    }
+    remove(&agent.runtime_dir().join("pages"));
+    until("all of it to be there again", || {
+        let lock = agent.runtime_dir().join("lock");
+        agent.journal().exists() && lock.exists() && Path::new(&session.page).exists()
+    });
+    let output = second(&agent, &agent.runtime_dir(), &agent.dir().join("s"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another agent (pid "));
+    agent.kill();
+    agent.start_again();
+    assert_eq!(agent.http().standing("leader", "role").holders[0].token, grant.token);
+    assert!(agent.page(&session).held(grant.hold));
+}
+
 /// As where another file system is mounted over it, and unmounted again.
 #[test]
 fn a_runtime_directory_that_comes_back_has_an_overtaken_journal() {

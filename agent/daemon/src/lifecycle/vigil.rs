@@ -18,7 +18,7 @@ use crate::heart::Heart;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps the socket's file where clients look for it, and the runtime directory, which systemd-logind removes with the last login of its
-/// user. Single files in that are not looked at. What is wrong is logged once, until it is right again.
+/// user, or a tidy program empties. Of files in it the lock stands for all. What is wrong is logged once, until it is right again.
 pub struct Vigil<'a> {
     runtime_dir: &'a Directory,
     state_dir: &'a Directory,
@@ -79,7 +79,8 @@ impl<'a> Vigil<'a> {
     /// Makes the runtime directory again if somebody removed it.
     fn look_at_directory(&mut self) {
         let path = self.runtime_dir.path();
-        let is_in_place = self.runtime_dir.is_in_place();
+        let is_in_place =
+            self.runtime_dir.is_in_place() && self.locks.is_in_place(self.runtime_dir);
         let pages = pages_in(self.runtime_dir);
         let has_pages = pages.is_some() && self.pages.is_none_or(|seen| Some(seen) == pages);
         if is_in_place && !self.has_moved && has_pages {

@@ -4,7 +4,7 @@ use clap::Args;
 
 /// Tells whether the hold around this command is still valid
 ///
-/// For commands that `tenure run` has started. Exit status 0 when it is held, 1 when it is not held
+/// For commands that `tenure run` has started, or after `tenure acquire`. Exit status 0 when it is held, 1 when it is not held
 /// any more. Reads the page in TENURE_PAGE, so that it is right even when the agent is stopped; where the
 /// page is gone it asks the agent.
 #[derive(Debug, Args)]

@@ -72,9 +72,9 @@ Examples:
   tenure release                                   by TENURE_SESSION
   tenure release --session \"$SESSION\" --status $?   with the exit status for `tenure history`")]
 pub(crate) struct ReleaseArgs {
-    /// The session that holds it
-    #[arg(long, value_name = "UUID", env = "TENURE_SESSION", hide_env_values = true, value_parser = name::session)]
-    pub(crate) session: Uuid,
+    /// The session that holds it. Default: TENURE_SESSION
+    #[arg(long, value_name = "UUID", value_parser = name::session)]
+    pub(crate) session: Option<Uuid>,
     /// The exit status of the work, for the history
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Option<i32>,

@@ -45,10 +45,10 @@ pub(crate) struct WishArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// How long the hold outlives its last beat. Default: by kind
+    /// How long the hold outlives its last renewal by the agent. Default: by kind
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) ttl: Option<Duration>,
-    /// Keep it from others for so long after its grant, whatever becomes of the command, this wrapper,
+    /// Keep it from others for so long after its grant, whatever becomes of the command, of tenure,
     /// the agent and the host; at most 24h. Default: not at all
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) at_least: Option<Duration>,

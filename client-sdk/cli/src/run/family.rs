@@ -69,16 +69,16 @@ pub(super) fn living(others: &[Pid], except: Option<Pid>) -> Option<Vec<Member>>
 
 /// True if a process is of the group and descends from this process; it may have ended, if nothing has reaped it.
 pub(super) fn is_of(group: Pid, process: Pid) -> bool {
-    Entry::of(process).is_some_and(|entry| entry.group == group) && is_descendant(process)
+    Entry::of(process).is_some_and(|entry| entry.group == group) && descends(process, getpid())
 }
 
-/// True if a process descends from this process; it may have ended, if nothing has reaped it.
-pub(super) fn is_descendant(process: Pid) -> bool {
+/// True if a process descends from another one; it may have ended, if nothing has reaped it.
+pub(super) fn descends(process: Pid, from: Pid) -> bool {
     let mut process = process;
     // The first process has no parent.
     while process.as_raw() > 1 {
         match Entry::of(process) {
-            Some(entry) if entry.parent == getpid() => return true,
+            Some(entry) if entry.parent == from => return true,
             Some(entry) if entry.parent != process => process = entry.parent,
             _ => return false,
         }

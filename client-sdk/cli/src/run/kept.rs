@@ -6,6 +6,7 @@ use tenure::client::Client;
 use tenure::wire::{Register, Release, Tether};
 
 use super::acquire::Granted;
+use super::nesting::held_around;
 use super::request::wished;
 use super::signals::Signals;
 use super::{Wanted, environment, resource_name, say_limit_changed, validity_at_start};
@@ -13,6 +14,7 @@ use crate::args::duration::millis;
 use crate::args::{AcquireArgs, ReleaseArgs};
 use crate::exit::{self, End};
 use crate::failure::Failure;
+use crate::inside::variable;
 use crate::output::print;
 use crate::shell::literal;
 
@@ -42,7 +44,9 @@ pub(crate) async fn acquire(args: &AcquireArgs, client: Client) -> Result<End, F
         return Err(Failure::new(status, format!("{what}: {why}")));
     }
     say_limit_changed(&what, acquired.limit_changed);
-    let lines = environment(&client, &tether.registered, &acquired).map(|(name, value)| {
+    let around = held_around(&client).await;
+    let environment = environment(&client, &tether.registered, &acquired, &around);
+    let lines = environment.map(|(name, value)| {
         let value = value.to_string_lossy();
         match args.export {
             true => format!("export {name}={}\n", literal(&value)),
@@ -77,7 +81,11 @@ fn register(args: &AcquireArgs) -> Register {
 ///
 /// When it was not held any more, or the agent does not answer.
 pub(crate) async fn release(args: &ReleaseArgs, client: &Client) -> Result<(), Failure> {
-    let (session, exit_status) = (args.session, args.status);
+    let session = match args.session {
+        Some(session) => session,
+        None => variable("TENURE_SESSION")?,
+    };
+    let exit_status = args.status;
     let status = client.status().await.map_err(|error| Failure::of_call("release", &error))?;
     let found = status.sessions.iter().find(|found| found.session == session);
     if found.is_some_and(|found| found.tether == Tether::Connection) {
@@ -92,7 +100,9 @@ pub(crate) async fn release(args: &ReleaseArgs, client: &Client) -> Result<(), F
         Ok(true) if held => Ok(()),
         Err(error) if !error.is_session_gone() => Err(Failure::of_call("release", &error)),
         Ok(_) | Err(_) => {
-            let line = "release: nothing was held any more: it was lost, or given back before";
+            let line = format!(
+                "release: session {session} holds nothing any more: it was lost, or given back before; or it is another user's"
+            );
             Err(Failure::new(exit::REFUSED, line))
         }
     }

@@ -37,7 +37,7 @@ use self::acquire::{Campaign, Granted};
 use self::child::{Environment, Guarded, Recipe};
 use self::decide::Reaction;
 pub(crate) use self::kept::{acquire as acquire_and_keep, release};
-use self::nesting::{holds_within, refuse_to_wait_for_itself};
+use self::nesting::{held_around, holds_within, refuse_to_wait_for_itself};
 use self::request::{acquire, register};
 use self::service::Service;
 use self::signals::{Arrival, Sender, Signals, ends_wait};
@@ -95,7 +95,8 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         // The command has all of its time from its start on.
         let _answer = timeout(progress, client.beat(tether.registered.session)).await;
     }
-    let environment = environment(&client, &tether.registered, &acquired);
+    let around = held_around(&client).await;
+    let environment = environment(&client, &tether.registered, &acquired, &around);
     let terminal = Terminal::find();
     let spawned = Guarded::spawn(Recipe {
         command: &args.command,
@@ -165,12 +166,17 @@ fn validity_at_start(
 }
 
 /// What the command is told of its hold.
-fn environment(client: &Client, registered: &Registered, acquired: &Acquired) -> Environment {
+fn environment(
+    client: &Client,
+    registered: &Registered,
+    acquired: &Acquired,
+    around: &[Uuid],
+) -> Environment {
     // The command may change its directory.
     let socket = std::path::absolute(client.path()).unwrap_or_else(|_| client.path().to_owned());
     [
         ("TENURE_HOLD", acquired.hold.to_string().into()),
-        ("TENURE_HOLDS", holds_within(acquired.hold).into()),
+        ("TENURE_HOLDS", holds_within(around, acquired.hold).into()),
         ("TENURE_TOKEN", acquired.token.to_string().into()),
         ("TENURE_SESSION", registered.session.to_string().into()),
         ("TENURE_PAGE", registered.page.clone().into()),

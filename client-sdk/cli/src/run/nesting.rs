@@ -1,18 +1,27 @@
 //! Commands under a hold that ask for another one.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use nix::unistd::Pid;
 use tenure::client::Client;
-use tenure::wire::{HoldView, Kind};
+use tenure::wire::{HoldView, Holder, Kind, Standing, Waiter};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::family;
 use crate::args::WishArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::show::shown;
 
 /// How long to look whether this command would wait for itself.
 const ADVICE_MAX: Duration = Duration::from_secs(1);
+
+/// So many holds around a command are more than commands within each other.
+const AROUND_MANY: usize = 16;
+/// The last so many are told to a command: a variable has room for three thousand.
+const AROUND_MAX: usize = 256;
 
 /// The holds of the `tenure run`s around this command, as far as they say so.
 fn holds_around() -> Vec<Uuid> {
@@ -21,10 +30,27 @@ fn holds_around() -> Vec<Uuid> {
     around.split(',').filter_map(|hold| hold.parse().ok()).collect()
 }
 
+/// The same without those that have ended, once there are many: a script that acquires again and again keeps its variables.
+pub(super) async fn held_around(client: &Client) -> Vec<Uuid> {
+    let mut around = holds_around();
+    around.dedup();
+    if around.len() >= AROUND_MANY
+        && let Ok(Ok(status)) = timeout(ADVICE_MAX, client.status()).await
+    {
+        let held: HashSet<Uuid> = status
+            .sessions
+            .iter()
+            .flat_map(|session| session.holds.iter().map(|view| view.hold))
+            .collect();
+        around.retain(|hold| held.contains(hold));
+    }
+    around.drain(..around.len().saturating_sub(AROUND_MAX));
+    around
+}
+
 /// What the command is told of the holds around it, its own among them.
-pub(super) fn holds_within(own: Uuid) -> String {
-    let mut holds = holds_around();
-    holds.dedup();
+pub(super) fn holds_within(around: &[Uuid], own: Uuid) -> String {
+    let mut holds = around.to_vec();
     holds.push(own);
     let holds: Vec<String> = holds.iter().map(Uuid::to_string).collect();
     holds.join(",")
@@ -57,4 +83,40 @@ pub(super) async fn refuse_to_wait_for_itself(
         return Err(Failure::new(exit::NOT_ACQUIRED, line));
     }
     Ok(())
+}
+
+/// The hold around this command for which the holder's command waits, so that neither can go on. Known of two commands on this host.
+pub(super) async fn deadlock(client: &Client, wanted: &Standing) -> Option<String> {
+    let around = holds_around();
+    if around.is_empty() || wanted.kind == Kind::Semaphore {
+        return None;
+    }
+    let looked = timeout(ADVICE_MAX, async {
+        let status = client.status().await.ok()?;
+        for session in &status.sessions {
+            // Others may give a permit back.
+            let is_whole = |view: &&HoldView| view.kind != Kind::Semaphore;
+            let ours = session.holds.iter().filter(|view| around.contains(&view.hold));
+            for view in ours.filter(is_whole) {
+                let tenant = Some(&*session.tenant);
+                let held = client.standing(view.kind, &view.name, tenant).await.ok()?;
+                let is_theirs = |waiter: &Waiter| {
+                    wanted.holders.iter().any(|holder| waits_within(holder, waiter))
+                };
+                if held.waiters.iter().any(is_theirs) {
+                    return Some(format!("{}/{}", view.kind, shown(&view.name)));
+                }
+            }
+        }
+        None
+    });
+    looked.await.ok().flatten()
+}
+
+/// True if the process that waits was started by the one that holds.
+fn waits_within(holder: &Holder, waiter: &Waiter) -> bool {
+    let pid = |number: u32| i32::try_from(number).ok().map(Pid::from_raw);
+    let both = waiter.pid.and_then(pid).zip(holder.pid.and_then(pid));
+    holder.host == waiter.host
+        && both.is_some_and(|(waiter, holder)| family::descends(waiter, holder))
 }

@@ -25,6 +25,8 @@ const OF_ONE_PROCESS: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_P
 const SILENT: Duration = Duration::from_secs(2);
 /// How often the manager is told of a wait.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+/// The same for a manager with a watchdog in a hurry.
+const TELL_EVERY_MIN: Duration = Duration::from_millis(100);
 /// The manager is asked to wait so long for the next word of a wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time of the command for its start after a wait, at least: systemd's default.
@@ -56,7 +58,8 @@ impl Service {
     pub(super) async fn wait(&self, what: &str) -> Infallible {
         let Some(manager) = &self.manager else { return std::future::pending().await };
         // Half of the time of the watchdog, as sd_watchdog_enabled(3) advises.
-        let longest = watchdog().map_or(TELL_EVERY, |watchdog| TELL_EVERY.min(watchdog / 2));
+        let longest = watchdog()
+            .map_or(TELL_EVERY, |watchdog| (watchdog / 2).clamp(TELL_EVERY_MIN, TELL_EVERY));
         pause(longest.min(SILENT)).await;
         loop {
             self.has_waited.set(true);

@@ -9,6 +9,7 @@ use tenure::wire::{Event, HoldState, HoldView, Holder, Kind, Standing};
 use tokio::time::{Instant, sleep_until, timeout};
 use uuid::Uuid;
 
+use super::nesting::deadlock;
 use crate::ANSWER_MAX;
 use crate::failure::{Who, brief, ordinal};
 use crate::output::say;
@@ -75,7 +76,15 @@ impl Waiting<'_> {
                 let path = self.client.path().to_owned();
                 Err(CallError::TimedOut { path, after: ANSWER_MAX })
             });
-            say(&line(self.what, &standing, self.place.position.get()));
+            let mut line = line(self.what, &standing, self.place.position.get());
+            if let Ok(standing) = &standing
+                && let Some(ours) = deadlock(self.client, standing).await
+            {
+                line += &format!(
+                    "; a deadlock: its command waits for {ours}, which is held around this one; end one of the two"
+                );
+            }
+            say(&line);
             at += SPEAK_EVERY;
         }
     }

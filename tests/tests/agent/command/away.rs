@@ -1,8 +1,11 @@
 //! The `tenure` command and an agent that hangs, restarts, has another clock or no upstream.
 
+use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
 use serde_json::json;
+use tempfile::TempDir;
 use tenure_tests::harness::{
     Agent, Client, Fleet, Program, RedisServer, TenureRun, binary, boottime_ns, run_to_end, until,
 };
@@ -224,4 +227,34 @@ fn a_command_does_not_wait_for_its_own_end() {
     assert_eq!(nested(&leader, &master).1, "ran\n");
     assert_eq!(nested(&leader, &["--leader", "role", "--tenant", "t"]).1, "ran\n");
     until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
+fn two_commands_that_wait_for_each_other_are_told() {
+    let agent = Agent::start();
+    let folder = TempDir::new().expect("a temporary directory");
+    let tenure = binary("tenure").display().to_string();
+    let start = |own: &str, other: &str| {
+        let script = format!(
+            "touch {own}.there; until test -e {other}.there; do sleep 0.05; done; exec {tenure} lock {other} -- true"
+        );
+        let mut run = TenureRun::new(&agent.socket(), &["--leader", own], &["sh", "-c", &script]);
+        let log = File::create(folder.path().join(format!("{own}.log"))).expect("it is ours");
+        run.command().current_dir(folder.path()).stderr(log);
+        run.start()
+    };
+    let mut both = [start("a", "b"), start("b", "a")];
+    let told = |own: &str| {
+        let log = folder.path().join(format!("{own}.log"));
+        fs::read_to_string(log).expect("it is there")
+    };
+    for (own, other) in [("a", "b"), ("b", "a")] {
+        let expected = format!(
+            "a deadlock: its command waits for leader/{own}, which is held around this one; end one of the two"
+        );
+        until(&format!("{own} to be told"), || told(own).contains(&expected));
+        assert!(told(own).contains(&format!("waiting for leader/{other}: held by ")));
+    }
+    both[0].signal(Signal::SIGTERM);
+    assert_eq!(both[1].wait_code(), 0);
 }

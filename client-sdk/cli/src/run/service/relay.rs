@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType,
     UnixAddr, UnixCredentials, bind, getsockname, recvmsg, sendmsg, setsockopt, shutdown, socket,
 };
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::{Pid, geteuid, getpid};
 
 use crate::run::family;
 use crate::run::kernel::received;
@@ -26,6 +26,10 @@ use crate::run::kernel::received;
 const MESSAGE_MAX: usize = 4096;
 /// Descriptors of one message: the kernel takes no more (SCM_MAX_FD).
 const DESCRIPTORS_MAX: usize = 253;
+/// Threads that wait for the close of strangers' descriptors; with more of them such descriptors are closed at once, and the relay waits.
+const CLOSING_MAX: usize = 256;
+/// Such a thread does nothing else.
+const CLOSING_STACK: usize = 64 * 1024;
 /// The longest wait, after the end of the command, for a manager that is busy.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
@@ -104,14 +108,15 @@ impl Relay {
             if let Some(words) = own_words {
                 let _lost = manager.send(words.as_bytes(), &[], MsgFlags::empty());
             }
-            while let Ok(message) = receive(theirs.as_raw_fd()) {
-                match message {
-                    Some(Message { words, descriptors }) => {
+            while let Ok(received) = receive(theirs.as_raw_fd()) {
+                match received {
+                    Received::Message { words, descriptors } => {
                         let _lost = manager.send(&words, &descriptors, MsgFlags::empty());
                     }
+                    Received::Refused(descriptors) => close_aside(descriptors),
                     // All that came before has been read.
-                    None if ends.load(Ordering::Acquire) => break,
-                    None => {}
+                    Received::Nothing if ends.load(Ordering::Acquire) => break,
+                    Received::Nothing => {}
                 }
             }
             let _nobody_waits = ending.send(());
@@ -138,13 +143,19 @@ fn datagram_socket() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
 }
 
-struct Message {
-    words: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+enum Received {
+    Message {
+        words: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    },
+    /// It is not to be passed on.
+    Refused(Vec<OwnedFd>),
+    /// A signal, or the end of the socket.
+    Nothing,
 }
 
-/// Waits for a message; `None` for one that is not to be passed on, and at the end.
-fn receive(socket: RawFd) -> nix::Result<Option<Message>> {
+/// Waits for a message.
+fn receive(socket: RawFd) -> nix::Result<Received> {
     let mut text = [0; MESSAGE_MAX];
     let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX], UnixCredentials);
     let mut descriptors = Vec::new();
@@ -153,7 +164,7 @@ fn receive(socket: RawFd) -> nix::Result<Option<Message>> {
         let mut parts = [IoSliceMut::new(&mut text)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let got = match recvmsg::<()>(socket, &mut parts, Some(&mut room), flags) {
-            Err(Errno::EINTR) => return Ok(None),
+            Err(Errno::EINTR) => return Ok(Received::Nothing),
             got => got?,
         };
         // Without a descriptor that is free the kernel cuts them off, and the message says nothing.
@@ -170,9 +181,32 @@ fn receive(socket: RawFd) -> nix::Result<Option<Message>> {
         }
         (got.bytes, is_whole)
     };
+    let Some(sender) = sender else {
+        // Every message has its sender.
+        return Ok(if is_whole { Received::Nothing } else { Received::Refused(descriptors) });
+    };
     let words = without_main_pid(&text[..length]);
-    let may = is_whole && !words.is_empty() && sender.as_ref().is_some_and(may_speak);
-    Ok(may.then_some(Message { words, descriptors }))
+    Ok(match is_whole && !words.is_empty() && may_speak(&sender) {
+        true => Received::Message { words, descriptors },
+        false => Received::Refused(descriptors),
+    })
+}
+
+/// Closes descriptors of strangers: the close of a socket may wait for its peer for as long as the stranger has said.
+fn close_aside(descriptors: Vec<OwnedFd>) {
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
+    if descriptors.is_empty() || WAITING.load(Ordering::Relaxed) >= CLOSING_MAX {
+        return;
+    }
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    let close = move || {
+        drop(descriptors);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    };
+    if thread::Builder::new().stack_size(CLOSING_STACK).spawn(close).is_err() {
+        // They were closed here.
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// True for processes of this user and of root, and for those of the command that have become another user. Anybody on the host can
@@ -180,7 +214,7 @@ fn receive(socket: RawFd) -> nix::Result<Option<Message>> {
 fn may_speak(sender: &UnixCredentials) -> bool {
     sender.uid() == 0
         || sender.uid() == geteuid().as_raw()
-        || family::is_descendant(Pid::from_raw(sender.pid()))
+        || family::descends(Pid::from_raw(sender.pid()), getpid())
 }
 
 /// The message without the lines that would make another process the service: its manager hears this one.
