@@ -93,6 +93,14 @@ impl Locks {
     ///
     /// When there is none and none can be made, or another daemon has it. Everything is as before then.
     pub fn renew(&mut self, directory: &Directory, state: &Directory) -> Result<(), RenewError> {
+        if directory.is_in_place() {
+            // The lock alone is gone.
+            let lock = Lock::take_now(directory.write(LOCK_NAME, lock::BYTES_MAX)?)?;
+            if let Some(runtime) = self.0.first_mut() {
+                *runtime = lock;
+            }
+            return Ok(());
+        }
         // Both may be one, or the second lie in the first.
         let [runtime, _state] = &mut self.0[..] else { return Err(RenewError::LostState) };
         if !state.is_in_place() {

@@ -73,6 +73,7 @@ impl Typist {
         command
             .env("TENURE_SOCKET", socket)
             .env("TERM", "dumb")
+            .env("LC_ALL", "C.UTF-8")
             .env("PS1", "$ ")
             .env("SHELL", "/bin/sh");
         let mut program = Program::start(

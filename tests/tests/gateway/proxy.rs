@@ -149,7 +149,7 @@ fn an_agent_holds_through_a_proxy_that_cuts_and_comes_back() {
     let doctor = http.get("/v1/doctor");
     let told = String::from_utf8_lossy(&doctor.body).into_owned();
     assert!(
-        told.contains(&format!("through the proxy at 127.0.0.1:{}", room.proxy.port)),
+        told.contains(&format!("through the proxy (HTTPS_PROXY) at 127.0.0.1:{}", room.proxy.port)),
         "{told}"
     );
     let before = room.proxy.count();
@@ -169,7 +169,7 @@ fn what_the_proxy_refuses_is_said_with_the_way_out() {
     let place = format!("the proxy (HTTPS_PROXY) at 127.0.0.1:{}", room.proxy.port);
     let agent = room.agent("", "");
     says(&agent, &format!("{place} does not let this agent in: 407 Proxy Authentication Required"));
-    says(&agent, "write the login into HTTPS_PROXY, as http://USER:PASSWORD@HOST:PORT");
+    says(&agent, "write the login into its variable, as http://USER:PASSWORD@HOST:PORT");
     let other = HttpProxy::start(HashMap::new());
     let room = Room { proxy: other, ..room };
     says(
@@ -187,9 +187,11 @@ fn another_sort_of_proxy_is_refused_and_its_password_is_not_told() {
         ("all_proxy", "https://me:hunter2@proxy"),
     ] {
         let mut command = Command::new(binary("tenured"));
-        command
-            .args(["--upstream", "https://gateway.example", "check-config"])
-            .env_remove("HTTPS_PROXY");
+        command.args(["--upstream", "https://gateway.example", "check-config"]);
+        for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"]
+        {
+            command.env_remove(name);
+        }
         let command = command.env(variable, value).stdin(Stdio::null());
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (code, out, err) = run_to_end(&mut Program::start(command));

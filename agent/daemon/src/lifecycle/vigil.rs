@@ -100,7 +100,12 @@ impl<'a> Vigil<'a> {
                     path.display()
                 );
             }
-            return;
+            // Pages can be made again all the same.
+            if has_pages || !self.runtime_dir.is_in_place() {
+                return;
+            }
+        } else {
+            self.has_moved |= !is_in_place;
         }
         if is_first || !is_in_place {
             warn!(
@@ -108,7 +113,6 @@ impl<'a> Vigil<'a> {
                 path.display()
             );
         }
-        self.has_moved |= !is_in_place;
         if self.heart.renew(self.has_moved) {
             self.has_moved = false;
             self.pages = None;

@@ -217,16 +217,15 @@ impl Connector for Address {
 
     async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
         let Some(door) = self.0.door_in_use() else { return };
+        if let Some(proxy) = self.shared().access.proxies.before(door.endpoint) {
+            let detail = format!("the way leads through {}", proxy.peer());
+            checks.push(Check::ok("gateway.proxy", detail));
+        }
         if connection.face == Face::SessionPlane {
             return checks.push(session_plane::check(door.peer));
         }
         if self.0.are_several() {
             checks.push(self.0.others().await);
-        }
-        if let Some(proxy) = self.shared().access.proxies.before(door.endpoint) {
-            let detail =
-                format!("the way leads through the proxy at {}, by HTTPS_PROXY", proxy.place());
-            checks.push(Check::ok("gateway.proxy", detail));
         }
         match door.examined(&connection).await {
             Ok(Diagnosis { checks: of_store }) => checks.extend(of_store),

@@ -63,8 +63,10 @@ impl Door<'_> {
         let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
         let stream = match (tls, access.proxies.before(endpoint), endpoint) {
             (Some(tls), Some(proxy), Endpoint::Tcp(host, _)) => {
-                let through = proxy.connect(endpoint, timeout).await?;
-                stream::secure(peer, host, tls, through, timeout).await?
+                // Half of the time, so that a proxy that does not answer is told from such a gateway.
+                let (first, rest) = (timeout / 2, timeout / 2);
+                let through = proxy.connect(endpoint, first).await?;
+                stream::secure(peer, host, tls, through, rest).await?
             }
             _ => stream::connect(peer, endpoint, tls, timeout).await?,
         };

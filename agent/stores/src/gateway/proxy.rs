@@ -19,18 +19,34 @@ use crate::remote::stream::{self, Stream};
 use crate::remote::{ConnectError, Endpoint, Peer};
 use crate::settings::Refusal;
 
-/// Variables that name a proxy for https, the first before the others.
-const VARIABLES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+/// Variables that name a proxy for https, the first before the others, with what it is called.
+const VARIABLES: [(&str, &str); 4] = [
+    ("HTTPS_PROXY", "the proxy (HTTPS_PROXY)"),
+    ("https_proxy", "the proxy (https_proxy)"),
+    ("ALL_PROXY", "the proxy (ALL_PROXY)"),
+    ("all_proxy", "the proxy (all_proxy)"),
+];
+/// Variables that name what is reached without one.
+const EXCEPTIONS: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The port of a proxy that is named without one.
 const PORT: u16 = 80;
 
 /// The proxies by their names in the environment.
 #[derive(Default)]
-pub struct Proxies(Option<Matcher>);
+pub struct Proxies(Option<Named>);
+
+/// A proxy, and what it is not for.
+struct Named {
+    variable: &'static str,
+    /// For messages.
+    what: &'static str,
+    matcher: Matcher,
+}
 
 impl fmt::Debug for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Proxies").field(&self.0.is_some()).finish()
+        let variable = self.0.as_ref().map(|named| named.variable);
+        f.debug_tuple("Proxies").field(&variable).finish()
     }
 }
 
@@ -41,6 +57,7 @@ pub(super) struct Proxy {
     port: u16,
     /// Marked as secret, so that it is not shown.
     login: Option<HeaderValue>,
+    variable: &'static str,
     /// Its place, for messages.
     peer: Peer,
 }
@@ -50,46 +67,73 @@ impl Proxies {
     ///
     /// # Errors
     ///
-    /// What is wrong, with the variable; its value may have a password and is not told.
-    pub(super) fn of_environment() -> Result<Proxies, (&'static str, Refusal)> {
-        let set = |variable: &&str| env::var(variable).is_ok_and(|value| !value.is_empty());
-        let Some(variable) = VARIABLES.into_iter().find(set) else { return Ok(Proxies(None)) };
-        let value = env::var(variable).unwrap_or_default();
-        check(&value).map_err(|refusal| (variable, refusal))?;
-        Ok(Proxies(Some(Matcher::from_env())))
+    /// What is wrong with the proxy before one of these gateways, with the variable; its value may have a password and is not told.
+    pub(super) fn of_environment(
+        gateways: &[Endpoint],
+    ) -> Result<Proxies, (&'static str, Refusal)> {
+        let value = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let named = VARIABLES.into_iter().find_map(|named| Some((named, value(named.0)?)));
+        let Some((named, url)) = named else { return Ok(Proxies(None)) };
+        let except = EXCEPTIONS.into_iter().find_map(value).unwrap_or_default();
+        Proxies::of(named, &url, &except, gateways).map_err(|refusal| (named.0, refusal))
+    }
+
+    fn of(
+        (variable, what): (&'static str, &'static str),
+        url: &str,
+        except: &str,
+        gateways: &[Endpoint],
+    ) -> Result<Proxies, Refusal> {
+        let of = |url: &str| {
+            let matcher = Matcher::builder().https(url.to_owned()).no(except.to_owned()).build();
+            Proxies(Some(Named { variable, what, matcher }))
+        };
+        // A proxy that is meant for other programs alone may be of any sort.
+        let any = of("http://proxy");
+        if gateways.iter().any(|gateway| any.before(gateway).is_some()) {
+            check(url)?;
+        }
+        Ok(of(url))
     }
 
     /// The proxy before a gateway that speaks TLS; none for one on this host.
     pub(super) fn before(&self, gateway: &Endpoint) -> Option<Proxy> {
         let Endpoint::Tcp(host, _) = gateway else { return None };
         let to = format!("https://{gateway}").parse().ok().filter(|_| !is_loopback(host))?;
-        let found = self.0.as_ref()?.intercept(&to)?;
-        let (host, port) = place_of(found.uri())?;
+        let Named { variable, what, matcher } = self.0.as_ref()?;
+        let found = matcher.intercept(&to)?;
+        let host = found.uri().host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = found.uri().port_u16().unwrap_or(PORT);
         let place = Endpoint::Tcp(host.clone(), port).to_string();
-        let peer = Peer { what: "the proxy (HTTPS_PROXY)", place };
-        Some(Proxy { host, port, login: found.basic_auth().cloned(), peer })
+        let (login, peer) = (found.basic_auth().cloned(), Peer { what, place });
+        Some(Proxy { host, port, login, variable, peer })
     }
 }
 
-fn check(value: &str) -> Result<(), Refusal> {
-    let rule = "must name a proxy as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT; to reach gateways without it name \
-                their hosts in NO_PROXY";
-    let matcher = Matcher::builder().https(value.to_owned()).build();
-    let found = matcher.intercept(&Uri::from_static("https://gateway.example"));
-    let found = found.filter(|found| found.uri().scheme_str() == Some("http"));
-    found.and_then(|found| place_of(found.uri())).map(drop).ok_or_else(|| rule.to_owned())
-}
-
-/// Host and port, IPv6 without brackets.
-fn place_of(uri: &Uri) -> Option<(String, u16)> {
-    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
-    Some((host.to_owned(), uri.port_u16().unwrap_or(PORT)))
+/// Checks the URL of a proxy that is used.
+fn check(url: &str) -> Result<(), Refusal> {
+    let is_good = || {
+        let uri: Uri = match url.contains("://") {
+            true => url.parse().ok()?,
+            false => format!("http://{url}").parse().ok()?,
+        };
+        let place = uri.authority()?.as_str().rsplit('@').next()?;
+        let (_, port) = place.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).unzip();
+        let has_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+        let is_plain = uri.scheme_str() == Some("http") && ["", "/"].contains(&uri.path());
+        (is_plain && has_port && uri.host().is_some_and(|host| !host.is_empty())).then_some(())
+    };
+    is_good().ok_or_else(|| {
+        "must name a proxy as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with what is special in the password as %XX; \
+         to reach gateways without it name their hosts in NO_PROXY"
+            .to_owned()
+    })
 }
 
 impl Proxy {
-    /// Its place, for people.
-    pub(super) fn place(&self) -> &str {
-        &self.peer.place
+    /// What it is called, for people.
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// A stream to a gateway, through the proxy, within about this time.
@@ -102,7 +146,15 @@ impl Proxy {
         gateway: &Endpoint,
         connect_timeout: Duration,
     ) -> Result<Box<dyn Stream>, ConnectError> {
-        let stream = stream::tcp(&self.peer, &self.host, self.port, connect_timeout).await?;
+        let peer = &self.peer;
+        let stream = stream::tcp(peer, &self.host, self.port, connect_timeout).await;
+        let stream = stream.map_err(|error| match error {
+            ConnectError::Resolve { source, .. } => ConnectError::NotLocated(format!(
+                "the host of {peer} cannot be found: {source}; check its name in {}, or the name service",
+                self.variable
+            )),
+            error => error,
+        })?;
         let doing = "connecting to the gateway";
         ConnectError::within(connect_timeout, &self.peer, doing, self.ask(stream, gateway)).await
     }
@@ -128,8 +180,12 @@ impl Proxy {
         let (peer, cause) = (peer.clone(), format!("{status} for {gateway}"));
         Err(match status {
             StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-                let way_out =
-                    "; write the login into HTTPS_PROXY, as http://USER:PASSWORD@HOST:PORT";
+                let way_out = match self.login {
+                    None => {
+                        "; write the login into its variable, as http://USER:PASSWORD@HOST:PORT"
+                    }
+                    Some(_) => "; mend the login in its variable",
+                };
                 ConnectError::NotLetIn { peer, cause, way_out }
             }
             _ => ConnectError::Refused { peer, cause, way_out: "" },
@@ -157,10 +213,16 @@ impl Proxy {
 mod tests {
     use super::*;
 
-    fn proxy(https: &str, no: &str, gateway: &str) -> Option<Proxy> {
-        let matcher = Matcher::builder().https(https.to_owned()).no(no.to_owned()).build();
+    fn endpoint(gateway: &str) -> Endpoint {
         let (host, port) = gateway.rsplit_once(':').unwrap();
-        Proxies(Some(matcher)).before(&Endpoint::Tcp(host.to_owned(), port.parse().unwrap()))
+        Endpoint::Tcp(host.to_owned(), port.parse().unwrap())
+    }
+
+    fn proxy(https: &str, no: &str, gateway: &str) -> Option<Proxy> {
+        let gateway = endpoint(gateway);
+        Proxies::of(VARIABLES[0], https, no, std::slice::from_ref(&gateway))
+            .unwrap()
+            .before(&gateway)
     }
 
     #[test]
@@ -190,13 +252,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_of_http_is_refused() {
-        for value in ["https://proxy", "socks5://proxy:1080", "http://", "ftp://x", "http://a b"] {
-            let refusal = check(value).unwrap_err();
-            assert!(refusal.starts_with("must name a proxy as http://HOST:PORT"), "{value}");
+    fn what_is_no_proxy_of_http_is_refused_where_it_is_used() {
+        let gateways = [endpoint("gateway.example:443"), endpoint("localhost:1")];
+        let of = |url: &str, no: &str, gateways: &[Endpoint]| {
+            Proxies::of(VARIABLES[0], url, no, gateways).map(drop)
+        };
+        for url in [
+            "https://proxy",
+            "socks5://proxy:1080",
+            "http://",
+            "ftp://x",
+            "http://a b",
+            "http://p:70000",
+            "http://p:31x8",
+            "http://p:0",
+            "http://p:",
+            "http://me:12/34@p",
+            "http://p/path",
+        ] {
+            let refusal = of(url, "", &gateways).unwrap_err();
+            assert!(refusal.starts_with("must name a proxy as http://HOST:PORT"), "{url}");
+            assert_eq!(of(url, ".example", &gateways), Ok(()), "{url}");
+            assert_eq!(of(url, "", &gateways[1..]), Ok(()), "{url}");
         }
-        for value in ["proxy", "proxy:3128", "http://u:p@proxy:3128", "http://[::1]:3128/"] {
-            assert_eq!(check(value), Ok(()), "{value}");
+        for url in
+            ["proxy", "proxy:3128", "http://u:p@proxy:3128", "http://[::1]:3128/", "http://[::1]"]
+        {
+            assert_eq!(of(url, "", &gateways), Ok(()), "{url}");
         }
     }
 }

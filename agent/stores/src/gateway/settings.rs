@@ -138,7 +138,8 @@ impl Settings for Section {
             false => self.tls.check_unused("gateway", "https://").map(|()| None)?,
         };
         let proxies = match urls.is_secure {
-            true => Proxies::of_environment().map_err(|(name, rule)| Broken::new(name, rule))?,
+            true => Proxies::of_environment(&urls.endpoints())
+                .map_err(|(name, rule)| Broken::new(name, rule))?,
             false => Proxies::default(),
         };
         Ok(Arc::new(GatewayAccess {

@@ -85,7 +85,7 @@ pub(super) async fn refuse_to_wait_for_itself(
     Ok(())
 }
 
-/// The hold around this command for which the holder's command waits, so that neither can go on. Known of two commands on this host.
+/// The hold around this command for which a command of the holder waits, so that perhaps neither can go on. Known of two on this host.
 pub(super) async fn deadlock(client: &Client, wanted: &Standing) -> Option<String> {
     let around = holds_around();
     if around.is_empty() || wanted.kind == Kind::Semaphore {
@@ -99,7 +99,8 @@ pub(super) async fn deadlock(client: &Client, wanted: &Standing) -> Option<Strin
             let ours = session.holds.iter().filter(|view| around.contains(&view.hold));
             for view in ours.filter(is_whole) {
                 let tenant = Some(&*session.tenant);
-                let held = client.standing(view.kind, &view.name, tenant).await.ok()?;
+                let standing = client.standing(view.kind, &view.name, tenant).await;
+                let Ok(held) = standing else { continue };
                 let is_theirs = |waiter: &Waiter| {
                     wanted.holders.iter().any(|holder| waits_within(holder, waiter))
                 };

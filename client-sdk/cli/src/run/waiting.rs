@@ -81,7 +81,7 @@ impl Waiting<'_> {
                 && let Some(ours) = deadlock(self.client, standing).await
             {
                 line += &format!(
-                    "; a deadlock: its command waits for {ours}, which is held around this one; end one of the two"
+                    "; perhaps a deadlock: its command waits for {ours}, which is held around this one; end one of the two"
                 );
             }
             say(&line);

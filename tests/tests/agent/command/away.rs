@@ -250,7 +250,7 @@ fn two_commands_that_wait_for_each_other_are_told() {
     };
     for (own, other) in [("a", "b"), ("b", "a")] {
         let expected = format!(
-            "a deadlock: its command waits for leader/{own}, which is held around this one; end one of the two"
+            "perhaps a deadlock: its command waits for leader/{own}, which is held around this one; end one of the two"
         );
         until(&format!("{own} to be told"), || told(own).contains(&expected));
         assert!(told(own).contains(&format!("waiting for leader/{other}: held by ")));

@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::signal::SigSet;
-use nix::sys::socket::sockopt::PassCred;
+use nix::sys::socket::sockopt::{Linger, PassCred};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType,
     UnixAddr, UnixCredentials, bind, getsockname, recvmsg, sendmsg, setsockopt, shutdown, socket,
@@ -27,7 +28,7 @@ const MESSAGE_MAX: usize = 4096;
 /// Descriptors of one message: the kernel takes no more (SCM_MAX_FD).
 const DESCRIPTORS_MAX: usize = 253;
 /// Threads that wait for the close of strangers' descriptors; with more of them such descriptors are closed at once, and the relay waits.
-const CLOSING_MAX: usize = 256;
+const CLOSING_MAX: usize = 8;
 /// Such a thread does nothing else.
 const CLOSING_STACK: usize = 64 * 1024;
 /// The longest wait, after the end of the command, for a manager that is busy.
@@ -192,13 +193,23 @@ fn receive(socket: RawFd) -> nix::Result<Received> {
     })
 }
 
-/// Closes descriptors of strangers: the close of a socket may wait for its peer for as long as the stranger has said.
+/// Closes descriptors of strangers: the close of a socket may wait for its peer for as long as the stranger has said, that of a file for
+/// its file system.
 fn close_aside(descriptors: Vec<OwnedFd>) {
     static WAITING: AtomicUsize = AtomicUsize::new(0);
-    if descriptors.is_empty() || WAITING.load(Ordering::Relaxed) >= CLOSING_MAX {
+    if descriptors.is_empty() {
         return;
     }
-    WAITING.fetch_add(1, Ordering::Relaxed);
+    let no_wait = libc::linger { l_onoff: 0, l_linger: 0 };
+    for descriptor in &descriptors {
+        // What is no socket has no such option.
+        let _not_a_socket = setsockopt(descriptor, Linger, &no_wait);
+    }
+    if WAITING.fetch_add(1, Ordering::Relaxed) >= CLOSING_MAX {
+        drop(descriptors);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
     let close = move || {
         drop(descriptors);
         WAITING.fetch_sub(1, Ordering::Relaxed);
