@@ -67,7 +67,7 @@ fn a_redis_that_is_stopped_is_no_holder_and_its_error_has_a_time() {
             was: "was not free within",
             words: &["run", "--leader", "foo", "--wait", "2s", "--", "true"],
             code: 69,
-            says: &["leader/foo: the upstream does not answer"],
+            says: &["leader/foo: the upstream is not available"],
             never: &["wait longer", "leader/foo: leader/foo"],
         }],
     );

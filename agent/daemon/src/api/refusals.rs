@@ -174,7 +174,7 @@ fn upstream(error: &UpstreamError) -> String {
 }
 
 fn unavailable(cause: &str) -> String {
-    // Who refuses has answered.
+    // Some of them have answered, but are of no use now, such as a standby.
     let refused = |store: &str| cause.strip_prefix(store)?.strip_prefix(" refused: ");
     let what = if let Some(words) = refused("Redis") {
         let what = format!("the upstream refuses (Redis: {words})");
@@ -188,7 +188,7 @@ fn unavailable(cause: &str) -> String {
     } else if cause.contains(" refuses the connection: ") {
         format!("the upstream refuses ({cause})")
     } else {
-        format!("the upstream does not answer ({cause})")
+        format!("the upstream is not available ({cause})")
     };
     format!("{what}; `tenure doctor` tells more")
 }
@@ -349,7 +349,7 @@ mod tests {
             limit_changed: None,
         };
         let silent =
-            "the upstream does not answer (it gave no answer in time); `tenure doctor` tells more";
+            "the upstream is not available (it gave no answer in time); `tenure doctor` tells more";
         assert_eq!(said(&wait(UpstreamError::TimedOut)), (silent.to_owned(), Some(1000)));
         let full = unavailable("Redis refused: OOM command not allowed");
         assert!(

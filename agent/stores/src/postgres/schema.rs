@@ -4,6 +4,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::connection::words;
+use super::way_out::way_out;
 use crate::remote::{ConnectError, Peer};
 
 /// A version of the schema.
@@ -110,7 +111,8 @@ async fn prepare_as(
             Err(ConnectError::Unfit { peer: peer.clone(), what })
         }
         Err(error) => {
-            let what = format!("cannot be given the schema tenure: {}", words(&error));
+            let way_out = error.as_db_error().map_or("", way_out);
+            let what = format!("cannot be given the schema tenure: {}{way_out}", words(&error));
             Err(ConnectError::Unfit { peer: peer.clone(), what })
         }
     }

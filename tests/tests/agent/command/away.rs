@@ -146,7 +146,7 @@ fn without_an_upstream_nobody_is_said_to_have_it() {
     for wait in [&["--no-wait"][..], &["--wait", "1s"], &["--wait", "4s"]] {
         let (code, _, err) = run(wait);
         assert_eq!(code, 69, "{wait:?}: {err}");
-        assert!(err.contains("the upstream does not answer"), "{wait:?}: {err}");
+        assert!(err.contains("the upstream is not available"), "{wait:?}: {err}");
     }
     fleet.redis.resume();
 }

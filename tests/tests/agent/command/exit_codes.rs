@@ -126,12 +126,12 @@ fn a_redis_that_does_not_answer_has_given_it_to_nobody() {
         "Redis stopped",
         &fleet.agents[0],
         [
-            (FOR_EVER, Waits, "tenure: waiting for leader/role: the upstream does not answer"),
-            (ONCE, Exits(69, None), "tenure: leader/role: the upstream does not answer"),
+            (FOR_EVER, Waits, "tenure: waiting for leader/role: the upstream is not available"),
+            (ONCE, Exits(69, None), "tenure: leader/role: the upstream is not available"),
             (
                 THREE_SECONDS,
                 Exits(69, Some(3)),
-                "tenure: leader/role: the upstream does not answer",
+                "tenure: leader/role: the upstream is not available",
             ),
         ],
     );
@@ -146,12 +146,12 @@ fn a_redis_that_is_gone_has_given_it_to_nobody() {
         "Redis gone",
         &fleet.agents[0],
         [
-            (FOR_EVER, Waits, "tenure: waiting for leader/role: the upstream does not answer"),
-            (ONCE, Exits(69, None), "tenure: leader/role: the upstream does not answer"),
+            (FOR_EVER, Waits, "tenure: waiting for leader/role: the upstream is not available"),
+            (ONCE, Exits(69, None), "tenure: leader/role: the upstream is not available"),
             (
                 THREE_SECONDS,
                 Exits(69, Some(3)),
-                "tenure: leader/role: the upstream does not answer",
+                "tenure: leader/role: the upstream is not available",
             ),
         ],
     );

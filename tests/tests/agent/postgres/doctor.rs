@@ -165,6 +165,37 @@ fn what_the_server_refuses_is_said_with_the_setting_that_mends_it() {
     });
 }
 
+/// Why a wish is refused.
+#[track_caller]
+fn refusal(agent: &Agent) -> String {
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let refused = http.ask(session, "leader", "role", &json!({}));
+    refused.problem(Code::UpstreamUnavailable).detail
+}
+
+#[test]
+fn a_server_that_takes_no_writes_is_not_said_to_be_silent() {
+    let primary = Postgres::setup().start();
+    let standby = primary.standby("second");
+    primary.sql("create role reader login");
+    primary.sql("grant create on database postgres to reader");
+    primary.sql("alter role reader set default_transaction_read_only = on");
+    for (url, words) in [
+        (standby.url(), "it is a standby, which takes no changes; name the primary"),
+        (primary.url_as("reader"), "default_transaction_read_only"),
+    ] {
+        let agent = start_agent(0, &url, "");
+        is_refused(&agent, words);
+        let said = refusal(&agent);
+        let is_judged = ["the upstream is not available (", "the upstream refuses ("]
+            .iter()
+            .any(|start| said.starts_with(start));
+        assert!(is_judged && said.contains(words), "{said}");
+        assert!(!said.contains("does not answer"), "{said}");
+    }
+}
+
 #[test]
 fn passwords_and_certificates_are_checked() {
     const LOCAL: &str = "IP:127.0.0.1,DNS:localhost";

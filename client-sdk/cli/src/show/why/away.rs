@@ -130,7 +130,7 @@ leader/a: nobody can tell who holds it
         let mut up = status;
         up.upstream.state = UpstreamState::Up;
         assert!(is_told(&up));
-        let silent = Problem::new(Code::UpstreamUnavailable, "the upstream does not answer (x)");
+        let silent = Problem::new(Code::UpstreamUnavailable, "the upstream is not available (x)");
         let told = explain(&args, &up, Some(&silent));
         assert!(told.contains("store    the upstream does not answer\n"), "{told}");
     }
