@@ -175,7 +175,7 @@ fn serve(
             tokio::spawn(listener.map_err(unavailable)?.serve(drain.clone()));
         }
         let (renewed, to_renew) = mpsc::channel(1);
-        // Before anybody is served: it takes what is there now for the agent's.
+        // Before anybody is served: the vigil takes the files that are there now for the agent's own.
         let mut vigil = Vigil::new([&own_runtime, &own_state], &mut locks, &heart, renewed);
         let listening = Listening { now: listener, renewed: to_renew };
         let api = api::serve(listening, Identity::of, door, context, drain.clone());

@@ -92,8 +92,8 @@ impl Directory {
         Ok(directory)
     }
 
-    /// True if its path still leads to it: somebody may have removed it, or put another one in its place. True also if the
-    /// system does not tell.
+    /// True if the path still leads to this directory: somebody may have removed the directory, or put another one in its
+    /// place. True also if the system does not tell.
     pub fn is_in_place(&self) -> bool {
         let named = match fs::metadata(&self.0.path) {
             Ok(named) => named,
@@ -108,8 +108,9 @@ impl Directory {
         (named.dev(), named.ino()) == (own.dev(), own.ino())
     }
 
-    /// Opens what is at its path now, as [`Directory::private`] does: another one, if this was removed. Its parent must be
-    /// there, and nobody but this user and root may be able to exchange what is in it: nobody watches over this, as at a start.
+    /// Opens what is at the path now, as [`Directory::private`] does: another directory, if this one was removed. The parent must
+    /// be there, and nobody but this user and root may be able to exchange what is in the parent: at a start an administrator
+    /// sees what happens, and now nobody does.
     ///
     /// # Errors
     ///
@@ -189,6 +190,14 @@ impl Directory {
             child.set_mode(mode).map_err(fail)?;
         }
         Ok(child)
+    }
+
+    /// Device and inode of a directory in this one, if nobody but this user can write to it: [`Directory::child`] opens no
+    /// other.
+    pub fn identity_of_child(&self, name: &str) -> Option<(u64, u64)> {
+        let found = self.join(name).symlink_metadata().ok()?;
+        let is_ours = found.is_dir() && check_directory(&found, false).is_ok();
+        is_ours.then(|| (found.dev(), found.ino()))
     }
 
     /// Its path, for messages and for other programs.

@@ -62,9 +62,7 @@ impl Lock {
             }
             thread::sleep(PACE);
         }
-        let lock = Lock(file);
-        lock.write("");
-        Ok(lock)
+        Ok(Lock::of(file))
     }
 
     /// Locks a file that nobody has locked.
@@ -74,15 +72,19 @@ impl Lock {
     /// See [`LockError`].
     pub fn take_now(file: File) -> Result<Lock, LockError> {
         match file.try_lock() {
-            Ok(()) => {}
+            Ok(()) => Ok(Lock::of(file)),
             Err(fs::TryLockError::WouldBlock) => {
-                return Err(LockError::Held { pid: pid_of(&read(&file).unwrap_or_default()) });
+                Err(LockError::Held { pid: pid_of(&read(&file).unwrap_or_default()) })
             }
-            Err(fs::TryLockError::Error(error)) => return Err(error.into()),
+            Err(fs::TryLockError::Error(error)) => Err(error.into()),
         }
-        let lock = Lock(file);
+    }
+
+    /// A file that is locked, with its owner in it from now on.
+    fn of(locked: File) -> Lock {
+        let lock = Lock(locked);
         lock.write("");
-        Ok(lock)
+        lock
     }
 
     /// Tells a next agent that it is worth waiting for the end of this one.

@@ -69,7 +69,7 @@ const NOBODY: u32 = 65_534;
 
 /// Why a session cannot be tied to a process that its caller names.
 #[derive(Debug, thiserror::Error)]
-pub enum NotTied {
+pub enum TieError {
     /// The caller sees other numbers than the agent.
     #[error("the agent is in another PID namespace, where processes have other numbers")]
     OtherNamespace,
@@ -153,20 +153,20 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// See [`NotTied`].
-    pub fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied> {
+    /// See [`TieError`].
+    pub fn registrant_for(&self, pid: u32) -> Result<Caller, TieError> {
         // The caller's numbers are others in a namespace of its own.
         match self.pid.map(process::has_our_numbers) {
             Some(Some(true)) => {}
-            None | Some(Some(false)) => return Err(NotTied::OtherNamespace),
-            Some(None) => return Err(NotTied::Hidden),
+            None | Some(Some(false)) => return Err(TieError::OtherNamespace),
+            Some(None) => return Err(TieError::Hidden),
         }
         let Some((pidfd, owner, start_ticks)) = process::named(pid)? else {
-            return Err(NotTied::Ended);
+            return Err(TieError::Ended);
         };
         // All users without a number in this user namespace have one together.
         if self.uid != 0 && (owner != self.uid || owner == NOBODY) {
-            return Err(NotTied::Foreign);
+            return Err(TieError::Foreign);
         }
         Ok(self.with(Some(Process { pid, start_ticks }), Some(Arc::new(pidfd))))
     }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_bounds::Ask;
 use tenure_host::machine::has_free_descriptor;
-use tenure_host::peer::NotTied;
+use tenure_host::peer::TieError;
 use tenure_host::program;
 use tenure_wire::rules::Invalid;
 use tenure_wire::{Code, DEFAULT_TENANT, Problem, Register, Registered, Release, Tether};
@@ -97,15 +97,15 @@ fn is_missing(page: &Path) -> bool {
     page.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn not_tied(pid: u32, error: &NotTied) -> Refused {
-    if matches!(error, NotTied::System(_)) && !has_free_descriptor() {
+fn not_tied(pid: u32, error: &TieError) -> Refused {
+    if matches!(error, TieError::System(_)) && !has_free_descriptor() {
         return no_room("its process cannot be watched");
     }
     let way_out = "name another, or have the process register itself";
     let code = match error {
-        NotTied::Ended => Code::NotFound,
-        NotTied::Foreign => Code::Forbidden,
-        NotTied::OtherNamespace | NotTied::Hidden | NotTied::System(_) => {
+        TieError::Ended => Code::NotFound,
+        TieError::Foreign => Code::Forbidden,
+        TieError::OtherNamespace | TieError::Hidden | TieError::System(_) => {
             let rule = format!("a process that the agent can see and watch ({error})");
             return Invalid::new("pid", &pid.to_string(), &rule, way_out).into();
         }

@@ -252,7 +252,7 @@ impl Run {
         let ending = self.shell.restarting || self.stop_is_over(now);
         if ending {
             self.turn.flush(&mut self.keeper, &mut self.shell);
-            // The next agent takes up those that are there.
+            // The next agent goes on with the pages that are there.
             while self.shell.effects.has_missing_pages() {
                 self.shell.effects.renew_pages();
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenure_core::keeper::Presence;
 use tenure_core::model::SessionId;
 use tenure_host::directory::{Directory, DirectoryError};
-use tenure_host::page::Pages;
+use tenure_host::page::{PAGES, Pages};
 use tenure_host::service_manager::Notifier;
 use tenure_host::{clock, machine};
 use tenure_stores::journal::{Files, Fresh, SavedKeeper};
@@ -113,7 +113,7 @@ pub fn assemble(
         host: config.settings.host.to_string(),
         address: upstream.address(),
         boot_id,
-        pages: runtime_dir.join("pages"),
+        pages: runtime_dir.join(PAGES),
     };
     let limits = api::Limits::of(&limits);
     let context = api::Context {

@@ -1,10 +1,9 @@
 //! A regular look whether clients still find the agent, and the agent its files.
 
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use nix::unistd::geteuid;
 use tenure_host::directory::Directory;
+use tenure_host::page::PAGES;
 use tenure_host::socket::{Look, Place};
 use tenure_service::prepare::Locks;
 use tokio::net::UnixListener;
@@ -14,18 +13,19 @@ use tracing::{error, warn};
 
 use crate::heart::Heart;
 
-/// How often it is looked; a look is a handful of system calls.
+/// Time between two looks; each is a handful of system calls.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps the socket's file where clients look for it, and the runtime directory, which systemd-logind removes with the last login of its
-/// user, or a tidy program empties. Of files in it the lock stands for all. What is wrong is logged once, until it is right again.
+/// user, or a tidy program empties. The lock is looked at for all files of the directory: whoever empties it removes the lock, too. What is
+/// wrong is logged once, until it is right again.
 pub struct Vigil<'a> {
     runtime_dir: &'a Directory,
     state_dir: &'a Directory,
     locks: &'a mut Locks,
     heart: &'a Heart,
     ticks: Interval,
-    /// Device and inode of the folder of pages, as of the last look; `None` since it was to be made.
+    /// Device and inode of the folder of pages, as of the last look; `None` while the heart has to make the folder again.
     pages: Option<(u64, u64)>,
     /// To the API. There is room for one: the next one is not made before this one has gone.
     renewed: mpsc::Sender<UnixListener>,
@@ -51,7 +51,7 @@ impl<'a> Vigil<'a> {
             locks,
             heart,
             ticks,
-            pages: pages_in(runtime_dir),
+            pages: runtime_dir.identity_of_child(PAGES),
             renewed,
             is_told: false,
             is_told_of_directory: false,
@@ -79,9 +79,9 @@ impl<'a> Vigil<'a> {
     /// Makes the runtime directory again if somebody removed it.
     fn look_at_directory(&mut self) {
         let path = self.runtime_dir.path();
-        let is_in_place =
-            self.runtime_dir.is_in_place() && self.locks.is_in_place(self.runtime_dir);
-        let pages = pages_in(self.runtime_dir);
+        let is_there = self.runtime_dir.is_in_place();
+        let is_in_place = is_there && self.locks.is_in_place(self.runtime_dir);
+        let pages = self.runtime_dir.identity_of_child(PAGES);
         let has_pages = pages.is_some() && self.pages.is_none_or(|seen| Some(seen) == pages);
         if is_in_place && !self.has_moved && has_pages {
             self.pages = pages;
@@ -92,13 +92,17 @@ impl<'a> Vigil<'a> {
         if !is_in_place && let Err(error) = self.locks.renew(self.runtime_dir, self.state_dir) {
             if is_first {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                error!(
-                    %error,
-                    cause,
-                    "the runtime directory {} was removed, and cannot be made again yet: sessions get no page, and a restart loses every hold; \
-                     make it for this user, and the agent goes on in it",
-                    path.display()
-                );
+                let (what, outcome) = if is_there {
+                    ("the lock in the runtime directory", "another agent could start on it")
+                } else {
+                    (
+                        "the runtime directory",
+                        "sessions get no page, and a restart loses every hold; make the directory for this user, and the agent goes \
+                         on in it",
+                    )
+                };
+                let path = path.display();
+                error!(%error, cause, "{what} {path} was removed, and cannot be made again yet: {outcome}");
             }
             // Pages can be made again all the same.
             if has_pages || !self.runtime_dir.is_in_place() {
@@ -108,10 +112,9 @@ impl<'a> Vigil<'a> {
             self.has_moved |= !is_in_place;
         }
         if is_first || !is_in_place {
-            warn!(
-                "the runtime directory {} was removed, or pages in it: it is made again",
-                path.display()
-            );
+            let what =
+                if is_there { "files in the runtime directory" } else { "the runtime directory" };
+            warn!("{what} {} had been removed: the agent has made them again", path.display());
         }
         if self.heart.renew(self.has_moved) {
             self.has_moved = false;
@@ -148,12 +151,4 @@ impl<'a> Vigil<'a> {
             Ok(Look::Gone | Look::Replaced) | Err(_) => {}
         }
     }
-}
-
-/// Device and inode of the folder of pages, if only this user can write to it: the heart uses no other.
-fn pages_in(runtime_dir: &Directory) -> Option<(u64, u64)> {
-    const OTHERS_WRITE: u32 = 0o022;
-    let found = runtime_dir.join("pages").symlink_metadata().ok()?;
-    let is_ours = found.uid() == geteuid().as_raw() && found.mode() & OTHERS_WRITE == 0;
-    (found.is_dir() && is_ours).then(|| (found.dev(), found.ino()))
 }

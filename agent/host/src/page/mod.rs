@@ -53,6 +53,8 @@ struct Open {
     removed: Option<Page>,
 }
 
+/// The folder of pages, in the runtime directory.
+pub const PAGES: &str = "pages";
 /// Whoever knows the name of a page can open it, but nobody can list them.
 const PAGES_MODE: u32 = 0o711;
 /// Pages that are made again in a turn of the heart: some ms of it.
@@ -66,7 +68,7 @@ impl Pages {
     ///
     /// When the directory cannot be made, or somebody else can write to it.
     pub fn in_directory(runtime_dir: &Directory, boot_id: Uuid) -> Result<Pages, DirectoryError> {
-        let directory = runtime_dir.child("pages", PAGES_MODE)?;
+        let directory = runtime_dir.child(PAGES, PAGES_MODE)?;
         Ok(Pages {
             runtime_dir: runtime_dir.clone(),
             directory,
@@ -192,7 +194,7 @@ impl Pages {
         let fail =
             |source| PageError { what: "make again the folder of the", path: path.into(), source };
         let made =
-            self.runtime_dir.child("pages", PAGES_MODE).map_err(io::Error::other).map_err(fail)?;
+            self.runtime_dir.child(PAGES, PAGES_MODE).map_err(io::Error::other).map_err(fail)?;
         self.directory.replace_by(&made).map_err(fail)?;
         self.missing = self.open.keys().copied().collect();
         Ok(())

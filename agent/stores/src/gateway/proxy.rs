@@ -33,10 +33,10 @@ const PORT: u16 = 80;
 
 /// The proxies by their names in the environment.
 #[derive(Default)]
-pub struct Proxies(Option<Named>);
+pub struct Proxies(Option<Setting>);
 
-/// A proxy, and what it is not for.
-struct Named {
+/// A variable of the environment that names a proxy, and the hosts that are reached without the proxy.
+struct Setting {
     variable: &'static str,
     /// For messages.
     what: &'static str,
@@ -86,7 +86,7 @@ impl Proxies {
     ) -> Result<Proxies, Refusal> {
         let of = |url: &str| {
             let matcher = Matcher::builder().https(url.to_owned()).no(except.to_owned()).build();
-            Proxies(Some(Named { variable, what, matcher }))
+            Proxies(Some(Setting { variable, what, matcher }))
         };
         // A proxy that is meant for other programs alone may be of any sort.
         let any = of("http://proxy");
@@ -100,7 +100,7 @@ impl Proxies {
     pub(super) fn before(&self, gateway: &Endpoint) -> Option<Proxy> {
         let Endpoint::Tcp(host, _) = gateway else { return None };
         let to = format!("https://{gateway}").parse().ok().filter(|_| !is_loopback(host))?;
-        let Named { variable, what, matcher } = self.0.as_ref()?;
+        let Setting { variable, what, matcher } = self.0.as_ref()?;
         let found = matcher.intercept(&to)?;
         let host = found.uri().host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = found.uri().port_u16().unwrap_or(PORT);

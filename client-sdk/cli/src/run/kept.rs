@@ -9,7 +9,7 @@ use super::acquire::Granted;
 use super::nesting::held_around;
 use super::request::wished;
 use super::signals::Signals;
-use super::{Wanted, environment, resource_name, say_limit_changed, validity_at_start};
+use super::{Acquisition, environment, resource_name, say_limit_changed, validity_at_start};
 use crate::args::duration::millis;
 use crate::args::{AcquireArgs, ReleaseArgs};
 use crate::exit::{self, End};
@@ -31,9 +31,9 @@ pub(crate) async fn acquire(args: &AcquireArgs, client: Client) -> Result<End, F
     let mut signals = Signals::install().map_err(system)?;
     let mut asked = wished(wish, kind, name);
     asked.max_hold_ms = args.max_hold.map(millis);
-    let wanted = Wanted { wish, what: &what, progress: None, service: None };
+    let acquisition = Acquisition { wish, what: &what, progress: None, service: None };
     let (campaign, granted) =
-        match wanted.acquire(&client, register(args), asked, &mut signals).await {
+        match acquisition.acquire(&client, register(args), asked, &mut signals).await {
             Ok(granted) => granted,
             Err(end) => return end,
         };

@@ -3,6 +3,7 @@
 mod acquire;
 mod alarm;
 mod child;
+mod deadlock;
 mod decide;
 mod family;
 mod kept;
@@ -73,9 +74,13 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
     let mut signals = Signals::install().map_err(system)?;
     let asked = acquire(args, kind, name.clone());
     let mut service = Service::find();
-    let wanted =
-        Wanted { wish: &args.wish, what: &what, progress: args.progress, service: Some(&service) };
-    let granted = wanted.acquire(&client, register(args), asked, &mut signals).await;
+    let acquisition = Acquisition {
+        wish: &args.wish,
+        what: &what,
+        progress: args.progress,
+        service: Some(&service),
+    };
+    let granted = acquisition.acquire(&client, register(args), asked, &mut signals).await;
     let (campaign, granted) = match granted {
         Ok(granted) => granted,
         Err(end) => return end,
@@ -186,7 +191,7 @@ fn environment(
 }
 
 /// A hold that somebody waits for.
-struct Wanted<'a> {
+struct Acquisition<'a> {
     wish: &'a WishArgs,
     /// `leader/cleanup`, for messages.
     what: &'a str,
@@ -196,7 +201,7 @@ struct Wanted<'a> {
     service: Option<&'a Service>,
 }
 
-impl Wanted<'_> {
+impl Acquisition<'_> {
     /// Acquires it; else returns how this command ends.
     async fn acquire(
         &self,
@@ -238,7 +243,7 @@ impl Wanted<'_> {
 
     /// While the campaign waits: tells what for, unless nobody wants to know, and keeps a promise of progress.
     async fn wait_aloud(&self, client: &Client, place: &Place) -> Infallible {
-        let Wanted { wish, what, progress, service } = self;
+        let Acquisition { wish, what, progress, service } = self;
         let (kind, name) = wish.resource.resource();
         let name = name.as_deref().or(wish.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
         let tenant = wish.tenant.as_deref();
@@ -264,7 +269,7 @@ impl Wanted<'_> {
 
     /// The failure to acquire, as the user wants to hear of it.
     fn not_acquired(&self, error: &CallError) -> Failure {
-        let Wanted { wish, what, .. } = self;
+        let Acquisition { wish, what, .. } = self;
         let failure = Failure::of_call(what, error);
         if failure.code != exit::NOT_ACQUIRED {
             return failure;

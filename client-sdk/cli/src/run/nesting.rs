@@ -3,20 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use nix::unistd::Pid;
 use tenure::client::Client;
-use tenure::wire::{HoldView, Holder, Kind, Standing, Waiter};
+use tenure::wire::{HoldView, Kind};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::family;
 use crate::args::WishArgs;
 use crate::exit;
 use crate::failure::Failure;
-use crate::show::shown;
 
-/// How long to look whether this command would wait for itself.
-const ADVICE_MAX: Duration = Duration::from_secs(1);
+/// How long a question may take whose answer is only a piece of advice.
+pub(super) const ADVICE_MAX: Duration = Duration::from_secs(1);
 
 /// So many holds around a command are more than commands within each other.
 const AROUND_MANY: usize = 16;
@@ -24,7 +21,7 @@ const AROUND_MANY: usize = 16;
 const AROUND_MAX: usize = 256;
 
 /// The holds of the `tenure run`s around this command, as far as they say so.
-fn holds_around() -> Vec<Uuid> {
+pub(super) fn holds_around() -> Vec<Uuid> {
     let of = |name: &str| std::env::var(name).unwrap_or_default();
     let around = format!("{},{}", of("TENURE_HOLDS"), of("TENURE_HOLD"));
     around.split(',').filter_map(|hold| hold.parse().ok()).collect()
@@ -83,41 +80,4 @@ pub(super) async fn refuse_to_wait_for_itself(
         return Err(Failure::new(exit::NOT_ACQUIRED, line));
     }
     Ok(())
-}
-
-/// The hold around this command for which a command of the holder waits, so that perhaps neither can go on. Known of two on this host.
-pub(super) async fn deadlock(client: &Client, wanted: &Standing) -> Option<String> {
-    let around = holds_around();
-    if around.is_empty() || wanted.kind == Kind::Semaphore {
-        return None;
-    }
-    let looked = timeout(ADVICE_MAX, async {
-        let status = client.status().await.ok()?;
-        for session in &status.sessions {
-            // Others may give a permit back.
-            let is_whole = |view: &&HoldView| view.kind != Kind::Semaphore;
-            let ours = session.holds.iter().filter(|view| around.contains(&view.hold));
-            for view in ours.filter(is_whole) {
-                let tenant = Some(&*session.tenant);
-                let standing = client.standing(view.kind, &view.name, tenant).await;
-                let Ok(held) = standing else { continue };
-                let is_theirs = |waiter: &Waiter| {
-                    wanted.holders.iter().any(|holder| waits_within(holder, waiter))
-                };
-                if held.waiters.iter().any(is_theirs) {
-                    return Some(format!("{}/{}", view.kind, shown(&view.name)));
-                }
-            }
-        }
-        None
-    });
-    looked.await.ok().flatten()
-}
-
-/// True if the process that waits was started by the one that holds.
-fn waits_within(holder: &Holder, waiter: &Waiter) -> bool {
-    let pid = |number: u32| i32::try_from(number).ok().map(Pid::from_raw);
-    let both = waiter.pid.and_then(pid).zip(holder.pid.and_then(pid));
-    holder.host == waiter.host
-        && both.is_some_and(|(waiter, holder)| family::descends(waiter, holder))
 }

@@ -9,7 +9,7 @@ use tenure::wire::{Event, HoldState, HoldView, Holder, Kind, Standing};
 use tokio::time::{Instant, sleep_until, timeout};
 use uuid::Uuid;
 
-use super::nesting::deadlock;
+use super::deadlock::deadlock;
 use crate::ANSWER_MAX;
 use crate::failure::{Who, brief, ordinal};
 use crate::output::say;

@@ -14,7 +14,7 @@ use nix::sys::socket::sockopt::SndBuf;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown};
 use tenure_core::model::Peer;
 use tenure_host;
-use tenure_host::peer::{NotTied, Written, written_to};
+use tenure_host::peer::{TieError, Written, written_to};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -36,7 +36,7 @@ pub trait Identity: Send + Sync + 'static {
     fn registrant(&self, stream: &UnixStream) -> Caller;
 
     /// The same, with another process that the session is to be tied to.
-    fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied>;
+    fn registrant_for(&self, pid: u32) -> Result<Caller, TieError>;
 }
 
 impl Identity for tenure_host::peer::Identity {
@@ -48,7 +48,7 @@ impl Identity for tenure_host::peer::Identity {
         self.registrant(stream)
     }
 
-    fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied> {
+    fn registrant_for(&self, pid: u32) -> Result<Caller, TieError> {
         self.registrant_for(pid)
     }
 }
@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// The peer, with another process that the session is to be tied to.
-    pub(in crate::api) fn registrant_for(&self, pid: u32) -> Result<Caller, NotTied> {
+    pub(in crate::api) fn registrant_for(&self, pid: u32) -> Result<Caller, TieError> {
         self.identity.registrant_for(pid)
     }
 

@@ -18,7 +18,7 @@ use tenure_core::keeper::{
 use tenure_core::model::{
     AgentFacts, AgentSeen, ClaimId, Peer, Process, Quota, Resource, SessionId,
 };
-use tenure_host::peer::NotTied;
+use tenure_host::peer::TieError;
 use tenure_stores::Health;
 use tenure_wire::{self as wire, AgentInfo, Holder, Kind, UpstreamState};
 use tokio::net::{UnixListener, UnixStream};
@@ -50,8 +50,8 @@ impl Identity for Peer {
         Caller { peer: Peer { process, ..*self }, pidfd: None }
     }
 
-    fn registrant_for(&self, _: u32) -> Result<Caller, NotTied> {
-        Err(NotTied::Ended)
+    fn registrant_for(&self, _: u32) -> Result<Caller, TieError> {
+        Err(TieError::Ended)
     }
 }
 

@@ -111,13 +111,13 @@ impl Relay {
             }
             while let Ok(received) = receive(theirs.as_raw_fd()) {
                 match received {
-                    Received::Message { words, descriptors } => {
+                    Arrival::Message { words, descriptors } => {
                         let _lost = manager.send(&words, &descriptors, MsgFlags::empty());
                     }
-                    Received::Refused(descriptors) => close_aside(descriptors),
+                    Arrival::Refused(descriptors) => close_aside(descriptors),
                     // All that came before has been read.
-                    Received::Nothing if ends.load(Ordering::Acquire) => break,
-                    Received::Nothing => {}
+                    Arrival::Nothing if ends.load(Ordering::Acquire) => break,
+                    Arrival::Nothing => {}
                 }
             }
             let _nobody_waits = ending.send(());
@@ -144,7 +144,7 @@ fn datagram_socket() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
 }
 
-enum Received {
+enum Arrival {
     Message {
         words: Vec<u8>,
         descriptors: Vec<OwnedFd>,
@@ -156,7 +156,7 @@ enum Received {
 }
 
 /// Waits for a message.
-fn receive(socket: RawFd) -> nix::Result<Received> {
+fn receive(socket: RawFd) -> nix::Result<Arrival> {
     let mut text = [0; MESSAGE_MAX];
     let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX], UnixCredentials);
     let mut descriptors = Vec::new();
@@ -165,7 +165,7 @@ fn receive(socket: RawFd) -> nix::Result<Received> {
         let mut parts = [IoSliceMut::new(&mut text)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let got = match recvmsg::<()>(socket, &mut parts, Some(&mut room), flags) {
-            Err(Errno::EINTR) => return Ok(Received::Nothing),
+            Err(Errno::EINTR) => return Ok(Arrival::Nothing),
             got => got?,
         };
         // Without a descriptor that is free the kernel cuts them off, and the message says nothing.
@@ -184,12 +184,12 @@ fn receive(socket: RawFd) -> nix::Result<Received> {
     };
     let Some(sender) = sender else {
         // Every message has its sender.
-        return Ok(if is_whole { Received::Nothing } else { Received::Refused(descriptors) });
+        return Ok(if is_whole { Arrival::Nothing } else { Arrival::Refused(descriptors) });
     };
     let words = without_main_pid(&text[..length]);
     Ok(match is_whole && !words.is_empty() && may_speak(&sender) {
-        true => Received::Message { words, descriptors },
-        false => Received::Refused(descriptors),
+        true => Arrival::Message { words, descriptors },
+        false => Arrival::Refused(descriptors),
     })
 }
 
