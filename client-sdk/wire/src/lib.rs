@@ -38,7 +38,7 @@ pub use problem::{Code, Problem};
 pub use register::{
     AgentInfo, DEFAULT_PROJECT, DEFAULT_TENANT, Register, Registered, Resume, Tether,
 };
-pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
+pub use session::{Beat, Checkpoint, Checkpointed, EndedCommand, HoldView, Leftovers, Role};
 pub use shown::steers_terminal;
 pub use standing::{
     ANOTHER_PRINCIPAL, Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter,

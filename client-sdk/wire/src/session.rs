@@ -1,4 +1,6 @@
-//! `POST /v1/beat` and `POST /v1/checkpoint`.
+//! `POST /v1/beat`, `POST /v1/checkpoint` and `POST /v1/leftovers`.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -21,6 +23,37 @@ pub struct Beat {
 pub struct Checkpoint {
     /// The session.
     pub session: Uuid,
+}
+
+/// Says that the command that was guarded has ended, and that processes which it started keep the session. Local only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Leftovers {
+    /// The session.
+    pub session: Uuid,
+    /// The exit status of the command; 128 + the signal that killed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// Some of those processes, 8 at most, by their ids as whoever guarded the command sees them: the name of the program of
+    /// each, 200 bytes at most. None where the system does not tell.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
+    pub processes: BTreeMap<u32, String>,
+}
+
+/// A command that has ended while processes which it started keep its session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EndedCommand {
+    /// How long ago it ended, ms.
+    pub ended_ms: u64,
+    /// Its exit status; 128 + the signal that killed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// Some of those processes, as of the end of the command: the name of the program by the process id.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
+    pub leftovers: BTreeMap<u32, String>,
 }
 
 /// The role of a session in its project.

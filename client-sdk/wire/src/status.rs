@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{HoldView, Role, Tether};
+use super::{EndedCommand, HoldView, Role, Tether};
 
 /// The state of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -180,6 +180,9 @@ pub struct SessionStatus {
     pub role: Role,
     /// Open event streams.
     pub streams: u32,
+    /// The command that was guarded, if it has ended, and processes which it started keep the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_command: Option<EndedCommand>,
     /// Its holds.
     pub holds: Vec<HoldView>,
 }

@@ -340,6 +340,7 @@ pub(super) fn session_of(request: &Request) -> Option<(SessionId, bool)> {
         Request::Acquire(acquire) => acquire.session,
         Request::Release(release) => release.session,
         Request::Checkpoint(session) | Request::Beat(session) => *session,
+        Request::Leftovers(leftovers) => leftovers.session,
         _ => return None,
     };
     Some((SessionId(session), matches!(request, Request::Beat(_))))

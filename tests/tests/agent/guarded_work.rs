@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tenure::wire::Code;
 use tenure_tests::harness::{
-    Agent, Client, PageFile, Program, TenureRun, boottime_ns, eventually, other_users, read_pid,
-    until,
+    Agent, Client, PageFile, Program, TenureRun, binary, boottime_ns, eventually, other_users,
+    read_pid, until,
 };
 use uuid::Uuid;
 
@@ -167,6 +167,51 @@ fn what_another_user_owns_is_named_and_left_alone_when_its_hold_is_over() {
         assert_eq!(err.matches("belongs to another user").count(), 1, "{err}");
         until("nothing to be left", || agent.counts() == (0, 0, 0));
     }
+}
+
+/// What `tenure` prints.
+#[track_caller]
+fn told(agent: &Agent, words: &[&str]) -> String {
+    let mut command = Command::new(binary("tenure"));
+    command.env("TENURE_SOCKET", agent.socket()).args(words);
+    let output = command.output().expect("it can be started");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+#[test]
+fn status_why_and_history_tell_of_a_command_whose_leftovers_keep_the_hold() {
+    let agent = Agent::start();
+    let path = agent.dir().join("pid");
+    let script = format!(
+        "sleep 1000 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $! >{}; exit 3",
+        path.display()
+    );
+    let mut run = TenureRun::new(&agent.socket(), &["--leader", "role"], &["sh", "-c", &script]);
+    run.command().stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = run.start();
+    let left = read_pid(&path);
+    assert_eq!(run.wait_code(), 3);
+
+    let says = |said: &str, start: &str, end: &str| {
+        let line = said.lines().find(|line| line.starts_with(start));
+        let line = line.unwrap_or_else(|| panic!("{start:?} is not in {said}"));
+        assert!(line.ends_with(end), "{line:?} does not end with {end:?}");
+    };
+    let now = format!(" ago (exit status 3); what it left behind keeps the hold: sleep ({left})");
+    says(&told(&agent, &["status"]), "leader/role: its command ended ", &now);
+    let why = told(&agent, &["why", "leader", "role"]);
+    says(&why, "  left     its command ended ", &now);
+    says(&why, "  next     ps -o ", &format!(" -p {left}"));
+    let ended = agent.http().status().sessions[0].ended_command.clone().expect("it has ended");
+    assert_eq!((ended.exit_status, ended.leftovers.len()), (Some(3), 1));
+
+    kill(left, Signal::SIGKILL).expect("it runs");
+    let past = " before, and what that left behind kept the hold (exit status 3), after ";
+    until("the history to tell of it", || {
+        let history = told(&agent, &["history", "leader", "role"]);
+        history.contains("its command ended ") && history.contains(past)
+    });
 }
 
 #[test]

@@ -100,18 +100,22 @@ impl Keeper {
         cause: ReleasedCause,
         exit: Option<i32>,
     ) {
-        let leaving = self.sessions.get(&hold.session()).and_then(|it| it.leaving.as_ref());
-        let (reason, detail) = match cause {
-            ReleasedCause::Client => ("released", None),
-            ReleasedCause::WaitTimeout => ("wait_timeout", None),
-            ReleasedCause::SessionEnded => ("session_ended", leaving.map(|leaving| leaving.why)),
+        let session = self.sessions.get(&hold.session());
+        let leaving = session.and_then(|it| it.leaving.as_ref());
+        let command = session.and_then(|it| it.ended_command.as_ref());
+        let (reason, detail) = match (cause, command) {
+            (ReleasedCause::Client, _) => ("released", None),
+            (ReleasedCause::WaitTimeout, _) => ("wait_timeout", None),
+            (ReleasedCause::SessionEnded, Some(command)) => {
+                ("session_ended", Some(Arc::from(command.epitaph(now))))
+            }
+            (ReleasedCause::SessionEnded, None) => {
+                ("session_ended", leaving.map(|leaving| Arc::from(leaving.why)))
+            }
         };
-        let end = Ending {
-            reason: Some(Arc::from(reason)),
-            detail: detail.map(Arc::from),
-            exit_status: exit.or(leaving.and_then(|leaving| leaving.exit)),
-            by: None,
-        };
+        let exit = exit.or_else(|| leaving?.exit).or_else(|| command?.exit_status);
+        let reason = Some(Arc::from(reason));
+        let end = Ending { reason, detail, exit_status: exit, by: None };
         let entry = self.change_of(now, hold, Happened::Released, end);
         self.record(now, entry);
     }

@@ -323,6 +323,7 @@ impl Keeper {
             Request::Release(release) => self.release(now, ticket, peer, release),
             Request::Checkpoint(session) => self.checkpoint(now, ticket, peer, session),
             Request::Beat(session) => self.beat(now, ticket, peer, session),
+            Request::Leftovers(leftovers) => self.note_leftovers(now, ticket, peer, leftovers),
             Request::Revoke { resource, token, revocation } => {
                 self.revoke(now, ticket, resource, token, revocation);
             }

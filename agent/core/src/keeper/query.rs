@@ -65,7 +65,7 @@ impl Keeper {
                 views.extend(self.holds.get(id).map(|hold| hold.view(now)));
             }
             room -= views.len();
-            view.visible.push(self.session_status(session, views));
+            view.visible.push(self.session_status(now, session, views));
             if holds.peek().is_some() {
                 view.next = Some(cursor);
                 break;
@@ -74,7 +74,12 @@ impl Keeper {
         self.out.answer(ticket, Reply::Status(view));
     }
 
-    fn session_status(&self, session: &Session, holds: Vec<HoldView>) -> SessionStatus {
+    fn session_status(
+        &self,
+        now: Boottime,
+        session: &Session,
+        holds: Vec<HoldView>,
+    ) -> SessionStatus {
         let saved = &session.saved;
         SessionStatus {
             session: saved.id.0,
@@ -87,6 +92,7 @@ impl Keeper {
             tether: saved.tether,
             role: session.upstream.role,
             streams: session.events.streams.len() as u32,
+            ended_command: session.ended_command.as_ref().map(|ended| ended.view(now)),
             holds,
         }
     }

@@ -43,6 +43,8 @@ pub enum Request {
     Checkpoint(Uuid),
     /// `POST /v1/beat`.
     Beat(Uuid),
+    /// `POST /v1/leftovers`.
+    Leftovers(wire::Leftovers),
     /// `POST /v1/revoke`; the API has checked that the peer may.
     Revoke {
         resource: Resource,
@@ -153,6 +155,8 @@ pub enum Reply {
     Checkpointed(wire::Checkpointed),
     /// To [`Request::Beat`].
     Beaten,
+    /// To [`Request::Leftovers`].
+    LeftoversNoted,
     /// To [`Request::Revoke`].
     Revoked(wire::Revoked),
     /// To [`Request::Standing`].

@@ -1,10 +1,10 @@
 //! A program's registration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::{Role, Tether};
+use tenure_wire::{Role, Tether, brief};
 
 use super::Settings;
 use super::ends::Leaving;
@@ -15,6 +15,7 @@ use super::ring::Ring;
 use super::slots::Slots;
 use super::timers::Alarm;
 use crate::model::{CallId, ClaimId, Denial, Owner, Resource, SessionId};
+use crate::time::Boottime;
 
 /// How long a session of a connection tether has at least to open its first stream, also after a
 /// restart of the agent.
@@ -109,8 +110,34 @@ pub(super) struct Session {
     pub(super) life: Life,
     pub(super) events: Events,
     pub(super) upstream: Upstream,
+    /// The command that was guarded, if it has ended, and processes which it started keep the session.
+    pub(super) ended_command: Option<Box<EndedCommand>>,
     /// It ends, and has more holds than end in one turn.
     pub(super) leaving: Option<Leaving>,
+}
+
+/// The end of a command that was guarded. It goes with the agent: after a restart nothing keeps such a session.
+#[derive(Debug)]
+pub(super) struct EndedCommand {
+    pub(super) at: Boottime,
+    pub(super) exit_status: Option<i32>,
+    pub(super) leftovers: BTreeMap<u32, String>,
+}
+
+impl EndedCommand {
+    pub(super) fn view(&self, now: Boottime) -> tenure_wire::EndedCommand {
+        tenure_wire::EndedCommand {
+            ended_ms: u64::try_from(now.since(self.at).as_millis()).unwrap_or(u64::MAX),
+            exit_status: self.exit_status,
+            leftovers: self.leftovers.clone(),
+        }
+    }
+
+    /// Why the session has ended, for the history.
+    pub(super) fn epitaph(&self, now: Boottime) -> String {
+        let ago = brief(now.since(self.at));
+        format!("its command ended {ago} before, and what that left behind kept the hold")
+    }
 }
 
 impl Session {
@@ -143,6 +170,7 @@ impl Session {
                 ring: Ring::new(first_event),
                 heard: false,
             },
+            ended_command: None,
             leaving: None,
         }
     }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_wire::{LostReason, ReleasedCause, Tether};
+use tenure_wire::{Leftovers, LostReason, ReleasedCause, Tether};
 
 use super::Keeper;
 use super::calls::Renewed;
 use super::command::Note;
 use super::hold::Hold;
 use super::request::{Reply, Ticket};
-use super::session::Session;
+use super::session::{EndedCommand, Session};
 use super::timers::Timer;
 use crate::model::Peer;
 use crate::model::SessionId;
@@ -37,6 +37,27 @@ impl Keeper {
             }
             Err(refusal) => self.out.refuse(ticket, refusal),
         }
+    }
+
+    /// `POST /v1/leftovers`.
+    pub(super) fn note_leftovers(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        leftovers: Leftovers,
+    ) {
+        let id = match self.session_of(peer, leftovers.session) {
+            Ok(id) => id,
+            Err(refusal) => return self.out.refuse(ticket, refusal),
+        };
+        self.alive(now, id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let Leftovers { exit_status, processes, .. } = leftovers;
+            let ended = EndedCommand { at: now, exit_status, leftovers: processes };
+            session.ended_command = Some(Box::new(ended));
+        }
+        self.out.answer(ticket, Reply::LeftoversNoted);
     }
 
     /// Any call on a session shows that its program lives.

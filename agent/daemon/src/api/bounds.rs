@@ -9,7 +9,7 @@ use tenure_wire::rules::{
     TOKEN_MAX,
 };
 
-use super::validate::MAX_HOLD_MIN_MS;
+use super::validate::{LEFTOVERS_MAX, MAX_HOLD_MIN_MS};
 
 /// Tags and selectors beyond the basic plane, which have no escape that all dialects know.
 const HIDDEN_BEYOND: &str = "\u{e0000}-\u{e0fff}";
@@ -62,6 +62,7 @@ pub(super) fn add(document: &mut Value) {
         ("Acquire", "max_hold_ms", json!({"minimum": MAX_HOLD_MIN_MS})),
         ("Acquire", "hold_at_least_ms", json!({"maximum": AT_LEAST_MAX.as_millis()})),
         ("Acquire", "limit", json!({"minimum": 1, "maximum": PERMITS_MAX})),
+        ("Leftovers", "processes", leftovers()),
         ("Attributes", "address", visible("")),
         ("Attributes", "proxy_id", visible("")),
         ("Attributes", "status", visible("")),
@@ -104,6 +105,14 @@ fn visible(without: &str) -> Value {
     let inner = format!("{HIDDEN}{HIDDEN_BEYOND}{without}");
     let pattern = format!("^[^ {inner}]([^{inner}]*[^ {inner}])?$");
     json!({"minLength": 1, "maxLength": NAME_MAX, "pattern": pattern})
+}
+
+/// Some processes: the name of the program by the process id.
+fn leftovers() -> Value {
+    // A character has four bytes at most.
+    let program = json!({"type": "string", "maxLength": NAME_MAX / 4, "pattern": r"^[^\u0000]*$"});
+    let pid = json!({"pattern": "^[1-9][0-9]{0,6}$"});
+    json!({"maxProperties": LEFTOVERS_MAX, "propertyNames": pid, "additionalProperties": program})
 }
 
 /// The fields that an acquire of each kind must and must not have.

@@ -12,8 +12,8 @@ use utoipa::OpenApi;
 use super::context::Context;
 use super::respond::Refused;
 use super::{
-    acquire, agents, answers, beat, checkpoint, doctor, events, health, history, list, log,
-    metrics, openapi, quarantine, register, release, revoke, routes, standing, status,
+    acquire, agents, answers, beat, checkpoint, doctor, events, health, history, leftovers, list,
+    log, metrics, openapi, quarantine, register, release, revoke, routes, standing, status,
 };
 use crate::telemetry::{Answers, Metrics};
 
@@ -65,6 +65,7 @@ endpoints! {
     POST "/v1/release" release::release;
     POST "/v1/checkpoint" checkpoint::checkpoint;
     POST "/v1/beat" beat::beat;
+    POST "/v1/leftovers" leftovers::leftovers;
     POST "/v1/revoke" revoke::revoke;
     POST "/v1/quarantine/end" quarantine::end;
     GET "/v1/events" events::events;

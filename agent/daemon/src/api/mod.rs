@@ -24,6 +24,7 @@ mod frames;
 mod generators;
 mod health;
 mod history;
+mod leftovers;
 mod limits;
 mod list;
 mod log;

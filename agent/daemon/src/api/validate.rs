@@ -5,10 +5,13 @@ use std::time::Duration;
 use tenure_core::keeper::{BEAT_MIN, Settings};
 use tenure_wire::page::SLOTS_MAX;
 use tenure_wire::rules::{
-    AT_LEAST_MAX, Checked, Invalid, NAME_MAX, attributes, optional, permits, scope, visible,
+    AT_LEAST_MAX, Checked, Invalid, NAME_MAX, attributes, foreign_text, optional, permits, scope,
+    visible,
 };
-use tenure_wire::{Acquire, Kind, Register, Tether, Wait};
+use tenure_wire::{Acquire, Kind, Leftovers, Register, Tether, Wait};
 
+/// Most processes that a command left behind which its session names.
+pub(super) const LEFTOVERS_MAX: usize = 8;
 /// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
 pub(super) const MAX_HOLD_MIN_MS: u64 = 100;
 
@@ -41,6 +44,17 @@ pub(super) fn register(ask: &Register, settings: &Settings) -> Checked {
         return refuse("holds", holds, &rule, "leave it out for the default, 63");
     }
     ttl(ask.ttl_ms, settings)
+}
+
+/// Checks what a command left behind.
+pub(super) fn leftovers(ask: &Leftovers) -> Checked {
+    let count = ask.processes.len();
+    if count > LEFTOVERS_MAX {
+        let rule = format!("{LEFTOVERS_MAX} processes at most");
+        return refuse("processes", format!("{count} processes"), &rule, "name some of them");
+    }
+    let check = |program: &String| foreign_text("processes", program, NAME_MAX);
+    ask.processes.values().try_for_each(check)
 }
 
 /// Checks a wish to hold something.

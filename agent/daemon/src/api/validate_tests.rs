@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;
@@ -11,6 +13,25 @@ fn check_acquire(fields: serde_json::Value, wrong: Option<&str>) {
     let result = acquire(&serde_json::from_value(ask).unwrap(), &Settings::default());
     let field = result.as_ref().err().map(|invalid| invalid.field());
     assert_eq!(field, wrong, "{fields}: {result:?}");
+}
+
+#[test]
+fn what_a_command_left_behind_is_named_in_part() {
+    let check = |count: usize, program: &str| {
+        let processes: BTreeMap<usize, &str> = (0..count).map(|pid| (pid, program)).collect();
+        let session = "00000000-0000-4000-8000-000000000001";
+        let ask = json!({"session": session, "processes": processes});
+        let result = leftovers(&serde_json::from_value(ask).unwrap());
+        result.err().map(|invalid| invalid.field().to_owned())
+    };
+    // Whoever guarded the command has not chosen these names.
+    for program in ["", "a\nb", "\u{1b}[2J", &"x".repeat(200)] {
+        assert_eq!(check(8, program), None, "{program:?}");
+    }
+    assert_eq!(check(9, "sleep").as_deref(), Some("processes"));
+    for program in ["a\0b", &"x".repeat(201)] {
+        assert_eq!(check(1, program).as_deref(), Some("processes"), "{program:?}");
+    }
 }
 
 #[test]

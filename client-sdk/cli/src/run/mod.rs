@@ -29,7 +29,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
 use tenure::wire::{
-    Acquire, Acquired, Code, DEFAULT_PROJECT, Kind, LimitChanged, Register, Registered, Release,
+    Acquire, Acquired, Code, DEFAULT_PROJECT, Kind, Leftovers, LimitChanged, Register, Registered,
+    Release,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -45,18 +46,16 @@ use self::signals::{Arrival, Sender, Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
 use self::waiting::{Place, Waiting};
-use self::watch::{Ending, Orders, Watch};
+use self::watch::{Ending, LEFT_NAMED, Orders, Watch};
 use crate::args::{OnLost, RunArgs, Tether, WishArgs};
 use crate::exit::{self, End};
 use crate::failure::{Failure, Who};
 use crate::output::say;
+use crate::show::leftovers::names;
 
 /// How long giving back may take. The end of this process gives back as well, so that an agent that
 /// does not answer costs no more than this.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
-
-/// Most processes that a line names.
-const LEFT_NAMED: usize = 8;
 
 /// Runs the command under its hold; returns how it ended.
 ///
@@ -308,29 +307,28 @@ fn check_max_hold(args: &RunArgs) -> Result<(), Failure> {
 
 /// A command that has ended and still has its lock is a riddle to all who wait for it.
 fn say_what_is_left(what: &str, tether: Tether, ending: &Ending) {
-    if tether == Tether::Child || ending.stopped || ending.left.is_empty() {
+    if tether == Tether::Child || ending.stopped || ending.leftovers.is_empty() {
         return;
     }
-    let named: Vec<&str> = ending.left.iter().take(LEFT_NAMED).map(String::as_str).collect();
-    let more = match ending.left.len() - named.len() {
+    let more = match ending.leftovers.len().saturating_sub(LEFT_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     say(&format!(
         "{what}: the command has ended, but what it left behind keeps the hold: {}{more}; end it, or use \
          --tether child",
-        named.join(", ")
+        names(&ending.named_leftovers())
     ));
 }
 
-/// Ends the session, unless what the command left behind is to keep its hold.
+/// Ends the session, unless what the command left behind is to keep its hold: the agent tells others of that.
 async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Ending) {
+    let exit_status = ending.status.map(|status| match child::end(status) {
+        End::Exit(status) => i32::from(status),
+        End::Signal(signal) => i32::from(exit::by_signal(signal)),
+    });
     if tether == Tether::Child || ending.left_nothing {
         // A refusal means that there is nothing left to give back.
-        let exit_status = ending.status.map(|status| match child::end(status) {
-            End::Exit(status) => i32::from(status),
-            End::Signal(signal) => i32::from(exit::by_signal(signal)),
-        });
         let release = Release { session, hold: None, exit_status, stopped: ending.why };
         let _answer = timeout(RELEASE_MAX, async {
             // An agent of an earlier version refuses what it does not know.
@@ -340,6 +338,10 @@ async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Endi
             }
         })
         .await;
+    } else if !ending.stopped {
+        let leftovers = Leftovers { session, exit_status, processes: ending.named_leftovers() };
+        // An agent of an earlier version does not know of them.
+        let _answer = timeout(RELEASE_MAX, client.leftovers(&leftovers)).await;
     }
 }
 

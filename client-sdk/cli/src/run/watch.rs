@@ -4,6 +4,7 @@ mod attachment;
 mod hold;
 mod processes;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
@@ -31,6 +32,9 @@ const KILL_AGAIN_MIN_NS: u64 = 20_000_000;
 /// The longest time between two such looks: the kernel may be busy with the end of a process, or another user has it.
 const KILL_AGAIN_MAX_NS: u64 = 1_000_000_000;
 
+/// Most processes that a line names.
+pub(super) const LEFT_NAMED: usize = 8;
+
 /// How the user's program for a loss is started: with the reason and the command's process id.
 pub(super) type StartProgram<'a> = dyn Fn(&str, u32) -> io::Result<Child> + 'a;
 
@@ -56,9 +60,17 @@ pub(super) struct Ending {
     /// Nothing that it left behind still holds on to the tether.
     pub(super) left_nothing: bool,
     /// What it left behind.
-    pub(super) left: Vec<String>,
+    pub(super) leftovers: BTreeMap<u32, String>,
     /// Kept open to the end: the hold must not end before the caller says so.
     pub(super) stream: Option<EventStream>,
+}
+
+impl Ending {
+    /// Some of what the command left behind.
+    pub(super) fn named_leftovers(&self) -> BTreeMap<u32, String> {
+        let some = self.leftovers.iter().take(LEFT_NAMED);
+        some.map(|(pid, program)| (*pid, program.clone())).collect()
+    }
 }
 
 /// Watches one command. Takes signals, events and time; ends when the command has ended, and, when
@@ -121,9 +133,9 @@ impl<'a> Watch<'a> {
             self.processes.signal(Signal::SIGKILL);
         }
         let (status, left_nothing) = self.processes.finish()?;
-        let left = if left_nothing { Vec::new() } else { self.processes.leftovers() };
+        let leftovers = if left_nothing { BTreeMap::new() } else { self.processes.leftovers() };
         let (why, stream) = (self.why_stopped, self.attachment.into_stream());
-        Ok(Ending { status, stopped, why, left_nothing, left, stream })
+        Ok(Ending { status, stopped, why, left_nothing, leftovers, stream })
     }
 
     async fn watch(&mut self, signals: &mut Signals) -> io::Result<()> {

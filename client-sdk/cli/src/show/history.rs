@@ -110,7 +110,7 @@ pub(super) fn why(change: &HistoryEntry) -> String {
 }
 
 /// How a process ended.
-fn ended(status: i32) -> String {
+pub(super) fn ended(status: i32) -> String {
     let signal = status.checked_sub(128).map(nix::sys::signal::Signal::try_from);
     match signal {
         Some(Ok(signal)) => format!("killed by {}", signal.as_str()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure::wire::{HoldState, HoldView, SessionStatus};
 
 use super::glob;
+use super::leftovers;
 use super::status::{counted, word};
 use super::table::{Cell, Look, Screen, Table, or_dash, visible};
 use crate::failure::{brief, ordinal};
@@ -46,6 +47,13 @@ pub(super) fn render(sessions: &[SessionStatus], choice: &Choice<'_>, screen: Sc
     if !rows.is_empty() {
         let table = hold_table(&rows, choice.verbose);
         let _infallible = write!(out, "\nHolds: {}\n{}", counts(&rows), table.render(screen));
+    }
+    for session in sessions.iter().filter(|session| !session.holds.is_empty()) {
+        if let Some(command) = &session.ended_command {
+            let holds = session.holds.iter().map(|hold| format!("{}/{}", hold.kind, hold.name));
+            let holds = visible(&holds.collect::<Vec<_>>().join(", "));
+            let _infallible = writeln!(out, "\n{holds}: {}", leftovers::told(command));
+        }
     }
     let is_idle = |session: &&SessionStatus| session.holds.is_empty();
     let idle = sessions.iter().filter(is_idle).count();

@@ -6,6 +6,7 @@ mod events;
 mod glob;
 mod history;
 mod holds;
+pub(crate) mod leftovers;
 mod limit;
 mod list;
 mod log;

@@ -2,19 +2,21 @@
 
 mod away;
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tenure::client::Client;
 use tenure::wire::{
-    ANOTHER_PRINCIPAL, Happened, History, HistoryEntry, Holder, Kind, Standing, Status,
-    UpstreamState,
+    ANOTHER_PRINCIPAL, EndedCommand, Happened, History, HistoryEntry, HoldView, Holder, Kind,
+    Standing, Status, UpstreamState,
 };
 use tokio::time::timeout;
 
 use super::ask;
 use super::history::{at, why as reason};
+use super::leftovers;
 use super::list::holder_name;
 use super::process::Seen;
 use super::table::shown;
@@ -43,6 +45,9 @@ struct Known {
     /// Why the history is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
+    /// The commands of holders here that have ended, by the tokens of their grants: something that they left behind holds on.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    ended_commands: BTreeMap<u64, EndedCommand>,
     /// The host of the agent that was asked.
     here: String,
 }
@@ -81,11 +86,26 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
             (History { tenant, kind: *kind, name, changes: Vec::new() }, Some(error.to_string()))
         }
     };
-    let known = Known { standing, history, unknown, here: status.agent.host };
+    let ended_commands = ended_commands(&status, &standing);
+    let known = Known { standing, history, unknown, ended_commands, here: status.agent.host };
     if output.json {
         return print_json(&known);
     }
     print(&known.explain(super::when::now()))
+}
+
+/// The commands of the caller's own sessions that have ended while their holds of a resource go on.
+fn ended_commands(status: &Status, standing: &Standing) -> BTreeMap<u64, EndedCommand> {
+    let is_meant = |hold: &&HoldView| hold.kind == standing.kind && hold.name == standing.name;
+    let of_tenant = status.sessions.iter().filter(|session| session.tenant == standing.tenant);
+    let ended =
+        of_tenant.filter_map(|session| session.ended_command.as_ref().map(|it| (session, it)));
+    ended
+        .flat_map(|(session, command)| {
+            let holds = session.holds.iter().filter(is_meant);
+            holds.filter_map(|hold| hold.token).map(|token| (token, command.clone()))
+        })
+        .collect()
 }
 
 /// The longest wait for the store: short where the agent knows it to be away.
@@ -114,6 +134,9 @@ impl Known {
             }
             if let Some(process) = process(holder, seen.as_ref()) {
                 let _ = writeln!(out, "  process  {process}");
+            }
+            if let Some(command) = self.ended_commands.get(&holder.token) {
+                let _ = writeln!(out, "  left     {}", leftovers::told(command));
             }
         }
         rest(&mut out, *holding, holders.len().min(LISTED));
@@ -191,15 +214,18 @@ impl Known {
         };
         let of = |command: &str| format!("{command} {kind}{tenant} {}", operand(name));
         let revoke = of("sudo tenure revoke");
+        let left =
+            |holder: &Holder| self.ended_commands.get(&holder.token)?.leftovers.keys().next();
+        if let (None, Some(pid)) = (seen, holder.and_then(left)) {
+            return [look(pid), revoke];
+        }
         match (holder, seen) {
             (None, _) if self.standing.waiting > 0 => {
                 ["tenure doctor".to_owned(), of("tenure observe")]
             }
             (None, _) => [run(*kind, name, &tenant), of("tenure history")],
             (Some(_), Some(Seen { pid, state: 'T' })) => [format!("kill -CONT {pid}"), revoke],
-            (Some(_), Some(Seen { pid, .. })) => {
-                [format!("ps -o pid,user,stat,etime,wchan:20,args -p {pid}"), revoke]
-            }
+            (Some(_), Some(Seen { pid, .. })) => [look(*pid), revoke],
             (Some(holder), None) => {
                 let is_hidden = holder.name == ANOTHER_PRINCIPAL;
                 let is_away = holder.host != self.here && holder.is_of_tenure() && !is_hidden;
@@ -247,6 +273,11 @@ fn process(holder: &Holder, seen: Option<&Seen>) -> Option<String> {
         text = format!("{text}: {}", shown(command));
     }
     Some(text)
+}
+
+/// The command that shows a process.
+fn look(pid: impl fmt::Display) -> String {
+    format!("ps -o pid,user,stat,etime,wchan:20,args -p {pid}")
 }
 
 fn run(kind: Kind, name: &str, tenant: &str) -> String {

@@ -204,6 +204,18 @@ impl Client {
             .map(|_| ())
     }
 
+    /// Says that the command that was guarded has ended, and which processes keep its session.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_unknown`, `session_lost`, `invalid`.
+    pub async fn leftovers(&self, leftovers: &wire::Leftovers) -> Result<(), CallError> {
+        self.transport
+            .post_raw("/v1/leftovers", leftovers, Repeat::Harmless, Some(CALL_DEADLINE))
+            .await
+            .map(|_| ())
+    }
+
     /// Takes a resource away from its holders; for root and the agent's own user. Returns how many
     /// grants were taken away.
     ///

@@ -1,13 +1,14 @@
 //! Tethers, guarded work, stops.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_wire::{LostReason, Revoked};
+use tenure_wire::{EndedCommand, Kind, Leftovers, LostReason, Revoked};
 
-use super::bench::{ALICE, Bench, Link, lost};
-use crate::keeper::{Refusal, Reply, Request, StreamEnd};
-use crate::model::SessionId;
+use super::bench::{ALICE, Bench, Link, MALLORY, lost};
+use crate::keeper::{Refusal, Reply, Request, StatusPage, StreamEnd};
+use crate::model::{Resource, SessionId};
 use crate::time::Boottime;
 
 #[test]
@@ -27,6 +28,40 @@ fn a_keepalive_tether_ends_at_its_deadline() {
     let refusal = bench.reply(ticket).unwrap().unwrap_err();
     assert_eq!(refusal.code(), tenure_wire::Code::SessionLost);
     bench.assert_nothing_left();
+}
+
+#[test]
+fn what_a_command_left_behind_is_told_to_its_user_and_to_the_history() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let processes = BTreeMap::from([(4711, "sleep".to_owned())]);
+    let leftovers = Leftovers { session, exit_status: Some(3), processes: processes.clone() };
+    let ticket = bench.ask(MALLORY, Request::Leftovers(leftovers.clone()));
+    let refusal = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(refusal.code(), tenure_wire::Code::SessionUnknown);
+
+    let told = |bench: &mut Bench| {
+        let ticket = bench.ask(ALICE, Request::Status(StatusPage { after: None, limit: 10 }));
+        match bench.reply(ticket) {
+            Some(Ok(Reply::Status(view))) => view.visible[0].ended_command.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(told(&mut bench), None);
+    bench.ask(ALICE, Request::Leftovers(leftovers));
+    bench.pass(Duration::from_secs(90));
+    let ended = EndedCommand { ended_ms: 90_000, exit_status: Some(3), leftovers: processes };
+    assert_eq!(told(&mut bench), Some(ended));
+
+    bench.release(session, None).unwrap();
+    let resource = Resource { tenant: "default".into(), kind: Kind::Leader, name: "x".into() };
+    bench.pass(Duration::from_secs(1));
+    let ticket = bench.ask(ALICE, Request::History(resource));
+    let Some(Ok(Reply::History(changes))) = bench.reply(ticket) else { panic!("no history") };
+    let end = &changes[0].end;
+    let detail = "its command ended 1m30s before, and what that left behind kept the hold";
+    assert_eq!((end.detail.as_deref(), end.exit_status), (Some(detail), Some(3)));
 }
 
 #[test]

@@ -84,7 +84,10 @@ async fn the_others() {
         check(path, session.clone(), "session", &[]).await;
         check(path, session.clone(), "colour", &[]).await;
     }
-    check("/v1/release", session, "hold", &[]).await;
+    check("/v1/release", session.clone(), "hold", &[]).await;
+    check("/v1/leftovers", session.clone(), "session", &[]).await;
+    check("/v1/leftovers", session.clone(), "exit_status", &["negative"]).await;
+    check("/v1/leftovers", session, "processes", &[]).await;
 }
 
 #[tokio::test]

@@ -326,6 +326,7 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
             holds: vec![],
         }),
         Request::Beat(_) => Reply::Beaten,
+        Request::Leftovers(_) => Reply::LeftoversNoted,
         Request::Revoke { .. } => {
             Reply::Revoked(wire::Revoked { revoked: 1, ..wire::Revoked::default() })
         }

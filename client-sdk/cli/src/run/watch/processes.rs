@@ -1,5 +1,6 @@
 //! The processes of the command, and the program that the user wants to have started at a loss.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -216,13 +217,12 @@ impl<'a> Processes<'a> {
         kernel::reap_orphans(|pid| pid == self.guarded.pid() || Some(pid) == program);
     }
 
-    /// Names what the command has left behind with its hold: command and process id.
-    pub(super) fn leftovers(&self) -> Vec<String> {
+    /// What the command has left behind with its hold: the name of the program by the process id.
+    pub(super) fn leftovers(&self) -> BTreeMap<u32, String> {
         let family = self.family().unwrap_or_default();
-        family
-            .iter()
-            .map(|member| format!("{} ({})", family::name(member.pid), member.pid))
-            .collect()
+        let leftover =
+            |member: &Member| (member.pid.as_raw().unsigned_abs(), family::name(member.pid));
+        family.iter().map(leftover).collect()
     }
 
     /// The end of the command: its exit status, and whether nothing that it left behind still holds

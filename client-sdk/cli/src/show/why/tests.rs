@@ -23,7 +23,8 @@ fn known(name: &str, tenant: &str, holders: Vec<Holder>) -> Known {
         name: name.to_owned(),
         changes: Vec::new(),
     };
-    Known { standing, history, unknown: None, here: "hosta".to_owned() }
+    let ended_commands = BTreeMap::new();
+    Known { standing, history, unknown: None, ended_commands, here: "hosta".to_owned() }
 }
 
 fn of(host: &str, name: &str) -> Holder {
