@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use tenure_tests::harness::{
-    Agent, END, Program, Shell, Typist, free_port, other_users, python_interpreter, until,
+    Agent, END, INTERRUPT, Program, Shell, Typist, free_port, other_users, python_interpreter,
+    until,
 };
 
 enum Step {
@@ -20,7 +21,7 @@ use Step::{Line, Press, Sees};
 /// A line with the wrapper in place of `{}`, and what is typed and seen then.
 type Row = (&'static str, &'static [Step]);
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 18] = [
     ("env TERM=xterm {} less -X five", &[Sees("abcde"), Press('q')]),
     ("printf ab%s cde | env TERM=xterm {} less -X", &[Sees("abcde"), Press('q')]),
     ("env TERM=xterm {} less -X five 2>errors", &[Sees("abcde"), Press('q')]),
@@ -59,6 +60,14 @@ const ROWS: [Row; 16] = [
     (
         "{} setpriv --reuid=65534 --regid=65534 --clear-groups su root -c true 2>&1 | cat",
         &[Sees("Password: "), Line("wrong"), Sees("failure")],
+    ),
+    (
+        "{} setpriv --reuid=65534 --regid=65534 --clear-groups sudo -p as''ks: true",
+        &[Sees("asks:"), Line("wrong"), Sees("try again"), Sees("asks:"), Press(INTERRUPT)],
+    ),
+    (
+        "{} setpriv --reuid=65534 --regid=65534 --clear-groups sudo -p as''ks: true <five 2>&1 | cat",
+        &[Sees("asks:"), Line("wrong"), Sees("try again"), Sees("asks:"), Press(INTERRUPT)],
     ),
     ("{} sh -c 'stty -echo; stty echo; printf \"end-%s\\n\" 1' <five 2>errors", &[Sees("end-1\n")]),
 ];
@@ -119,7 +128,7 @@ impl Sshd {
         let port = free_port();
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PermitRootLogin prohibit-password\n",
+             PermitRootLogin prohibit-password\nPasswordAuthentication yes\n",
             path("host"),
             path("key.pub"),
         );
@@ -145,7 +154,7 @@ impl Sshd {
 }
 
 #[test]
-fn ssh_asks_for_its_passphrase() {
+fn ssh_asks_for_its_passphrase_and_for_a_password() {
     if other_users().is_none() {
         return;
     }
@@ -165,6 +174,10 @@ fn ssh_asks_for_its_passphrase() {
         };
         run(&format!("{wrapper} {ssh} {says}"), &[first, asked, &[Sees("remote-1\n")]]);
         run(&format!("{wrapper} {ssh} wc -c <five | cat"), &[asked, &[Sees("5\n")]]);
+        let refused: &[Step] = &[Sees("'s password: "), Line("wrong"), Sees("Permission denied")];
+        let by_password = "-o PubkeyAuthentication=no -o NumberOfPasswordPrompts=1";
+        run(&format!("{wrapper} {ssh} {by_password} true"), &[refused]);
+        run(&format!("{wrapper} {ssh} {by_password} true <five 2>&1 | cat"), &[refused]);
         run(
             &format!("{wrapper} {ssh} -tt {says}'; read a; printf \"got-%s\\n\" $a' 2>errors"),
             &[asked, &[Sees("remote-1\n"), Line("answer"), Sees("got-answer\n")]],
