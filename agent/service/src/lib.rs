@@ -6,6 +6,7 @@
 //! | `config/` | flags, environment, files → one configuration, and errors that say where a value came from |
 //! | `telemetry/` | the log (human, JSON, journal), and the numbers that every process has |
 //! | `prepare.rs` | directories and their locks, before anything is opened |
+//! | `query.rs` | PURE: query strings |
 //! | `thrift.rs` | when free memory goes back to the system |
 //!
 //! What can be told to a daemon, and what it counts, is the daemon's own.
@@ -16,5 +17,6 @@
 pub mod browsers;
 pub mod config;
 pub mod prepare;
+pub mod query;
 pub mod telemetry;
 pub mod thrift;

@@ -176,14 +176,23 @@ pub fn part(field: &str, value: &str) -> Checked {
     if value.contains(':') { Err(with_colon(field, value)) } else { Ok(()) }
 }
 
-/// A tenant or project of a program: as [`part`], and no tenant that Tenure keeps for itself.
+/// A tenant or a project of a program, as its field says: [`tenant`], or [`part`].
 ///
 /// # Errors
 ///
-/// Those of [`part`], and when the field is a tenant's and the tenant is Tenure's own.
+/// Those of the one that counts.
 pub fn scope(field: &str, value: &str) -> Checked {
+    if matches!(field, "tenant" | "tenant_id") { tenant(field, value) } else { part(field, value) }
+}
+
+/// A tenant of a program: as [`part`], and none that Tenure keeps for itself.
+///
+/// # Errors
+///
+/// Those of [`part`], and when the tenant is Tenure's own.
+pub fn tenant(field: &str, value: &str) -> Checked {
     part(field, value)?;
-    if matches!(field, "tenant" | "tenant_id") && is_own_tenant(value) {
+    if is_own_tenant(value) {
         let rule = "not one that Tenure keeps for itself";
         return Err(Invalid::new(field, value, rule, "use another one"));
     }

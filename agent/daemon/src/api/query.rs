@@ -36,7 +36,7 @@ pub(super) struct Pairs(Vec<(String, String)>);
 impl Pairs {
     fn parse(query: &str, keys: &[&str]) -> Result<Pairs, Box<Problem>> {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (key, value) in tenure_service::query::pairs(query)? {
             if !keys.contains(&&*key) {
                 let field = quote(&key).replace('\'', "");
                 let known = match keys {
@@ -52,7 +52,7 @@ impl Pairs {
                 let detail = format!("{key} is there twice; leave one of them");
                 return Err(Problem::invalid(&key, detail).into());
             }
-            pairs.push((key.into_owned(), value.into_owned()));
+            pairs.push((key, value));
         }
         Ok(Pairs(pairs))
     }

@@ -16,6 +16,7 @@ use super::bounds::KeyBounds;
 use super::written::{Written, WrittenBounds, WrittenKey};
 use super::{Admission, Lapse, Principal, Stranger};
 use tenure_stores::gateway::key::{KeyId, New, SecretHash, Shown};
+use tenure_wire::rules::NAME_MAX;
 
 /// Most bytes of the file: 40 000 keys with bounds.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -170,7 +171,9 @@ impl Keys {
         let hash = SecretHash::parse(&sha256);
         let hash = hash.ok_or_else(|| wrong("sha256 must be 64 hexadecimal digits"))?;
         if !Principal::is_name(&principal) {
-            return Err(wrong("principal must be 1 to 128 bytes without control characters"));
+            let rule =
+                format!("principal must be 1 to {NAME_MAX} bytes without control characters");
+            return Err(wrong(&rule));
         }
         let principal = match self.principals.get(&*principal) {
             Some(known) => Arc::clone(known),

@@ -45,7 +45,7 @@ fn what_is_wrong_is_named_and_not_quoted() {
     let id = new.id;
     for (text, expected) in [
         (good.repeat(2), format!("key \"{id}\": is there twice")),
-        (line(&new, "", ""), format!("key \"{id}\": principal must be 1 to 128")),
+        (line(&new, "", ""), format!("key \"{id}\": principal must be 1 to 200")),
         (good.replace("sha256 = \"", "sha256 = \"0"), format!("key \"{id}\": sha256 must be 64")),
         (
             line(&new, "p", "[key.bounds]\ntenant = [\"a\"]"),

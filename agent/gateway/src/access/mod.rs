@@ -27,7 +27,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, Request, header};
 use tenure_host::clock;
 use tenure_stores::gateway::scope::Mark;
-use tenure_wire::rules::{Checked, visible_within};
+use tenure_wire::rules::{Checked, NAME_MAX, visible};
 use uuid::Uuid;
 
 pub use self::account::Account;
@@ -64,9 +64,6 @@ pub struct Principal {
     pub account: Account,
 }
 
-/// Longest name of a principal, bytes.
-const NAME_MAX: usize = 128;
-
 impl Principal {
     /// Judges the name of a new one.
     ///
@@ -74,7 +71,7 @@ impl Principal {
     ///
     /// With the rule that it breaks.
     pub fn check_name(field: &str, name: &str) -> Checked {
-        visible_within(field, name, NAME_MAX)
+        visible(field, name)
     }
 
     /// True if it may be the name of one whose key was made at some time.

@@ -105,7 +105,7 @@ impl Asked {
             check(name, text)?;
             Ok(Some(text.to_owned()))
         };
-        let tenant = text(TENANT, rules::part)?.unwrap_or_else(|| default_tenant(caller));
+        let tenant = text(TENANT, rules::tenant)?.unwrap_or_else(|| default_tenant(caller));
         let run = text(INCARNATION, rules::visible)?;
         let by_connection = run.is_none();
         let connection = Incarnation::Connection(line.id, face.control.run);

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use axum::http::Uri;
+use tenure_service::query;
 use tenure_wire::Code;
 
 use crate::face::refused::Refused;
@@ -16,10 +17,10 @@ impl Pairs {
     ///
     /// # Errors
     ///
-    /// When a key is there that is not one of these, or twice.
+    /// When it is not UTF-8, or a key is there that is not one of these, or twice.
     pub(super) fn of(uri: &Uri, keys: &[&str]) -> Result<Pairs, Refused> {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        for (key, value) in query::pairs(uri.query().unwrap_or_default())? {
             if !keys.contains(&&*key) {
                 let detail = format!(
                     "{key:?} is not a query parameter of this endpoint; there are: {}",
@@ -30,7 +31,7 @@ impl Pairs {
             if pairs.iter().any(|(other, _)| *other == key) {
                 return Err(Refused::field(&key, "is there twice; leave one of them"));
             }
-            pairs.push((key.into_owned(), value.into_owned()));
+            pairs.push((key, value));
         }
         Ok(Pairs(pairs))
     }

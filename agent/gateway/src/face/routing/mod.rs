@@ -48,7 +48,7 @@ impl Face {
     ///
     /// When its key covers several, or not that one.
     fn tenant_of_routes(&self, caller: &Caller, named: &str) -> Result<Arc<str>, Refused> {
-        rules::optional("tenant", mailbox::text(named), rules::part)?;
+        rules::optional("tenant", mailbox::text(named), rules::tenant)?;
         let tenant: Arc<str> = match (named, &caller.bounds.scope.tenants) {
             ("", None) => TENANT.into(),
             ("", Some(globs)) => match globs.texts() {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, Request as Call, State};
+use axum::extract::{Request as Call, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tenure_core::model::{Member, Members, Within};
+use tenure_service::query;
 use tenure_wire::Code;
 use tenure_wire::rules::existing_part;
 
@@ -16,13 +17,6 @@ use crate::access::Caller;
 use crate::face::Face;
 use crate::face::calls::json;
 use crate::face::refused::Refused;
-
-/// The project that is asked about, if no session is.
-#[derive(Debug, Deserialize)]
-struct Asked {
-    project_id: Option<String>,
-    tenant_id: Option<String>,
-}
 
 /// The state of a project.
 #[derive(Debug, Serialize)]
@@ -69,12 +63,18 @@ async fn of_project(face: &Face, caller: &Caller, head: &Parts) -> Result<Respon
     json(&Status::of(&members))
 }
 
+/// The project that is asked about, if no session is.
 fn named(caller: &Caller, head: &Parts) -> Result<Option<Within>, Refused> {
-    let query = Query::<Asked>::try_from_uri(&head.uri);
-    let Query(Asked { project_id, tenant_id }) =
-        query.map_err(|error| Refused::new(Code::Invalid, error.body_text()))?;
-    let Some(project) = project_id else { return Ok(None) };
-    let tenant = tenant_id.unwrap_or_else(|| default_tenant(caller));
+    let mut pairs = query::pairs(head.uri.query().unwrap_or_default())?;
+    let mut take = |key: &str| {
+        let mut found = pairs.extract_if(.., |(it, _)| it == key).map(|(_, value)| value);
+        match (found.next(), found.next()) {
+            (value, None) => Ok(value),
+            (_, Some(_)) => Err(Refused::field(key, "is there twice; leave one of them")),
+        }
+    };
+    let Some(project) = take("project_id")? else { return Ok(None) };
+    let tenant = take("tenant_id")?.unwrap_or_else(|| default_tenant(caller));
     existing_part("project_id", &project)?;
     existing_part("tenant_id", &tenant)?;
     Ok(Some(Within::Project { tenant: tenant.into(), project: project.into() }))
