@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! fuzz-faces [--requests N] [--seed S] [--lanes N] [--store embedded|redis|postgres|cluster] [--strict]
-//! fuzz-faces --only SEED [--store …]      one request, with what is sent and answered
+//! fuzz-faces --names N [--seed S] [--lanes N] [--store …]   names drawn from all of Unicode, in every operation that has them
+//! fuzz-faces [--names 1] --only SEED [--store …]      one request, with what is sent and answered
 //! ```
 //!
 //! A failure names its seed, which draws the same request again.
@@ -25,6 +26,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Options> {
         seed: 1,
         lanes: 48,
         store: Store::Embedded,
+        names: false,
         shows: false,
         strict: false,
     };
@@ -32,6 +34,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Options> {
         let mut value = || words.next().with_context(|| format!("{word} wants a value"));
         match word.as_str() {
             "--requests" => options.requests = value()?.parse().context("--requests")?,
+            "--names" => {
+                (options.names, options.requests) = (true, value()?.parse().context("--names")?);
+            }
             "--seed" => options.seed = value()?.parse().context("--seed")?,
             "--lanes" => options.lanes = value()?.parse().context("--lanes")?,
             "--store" => options.store = value()?.parse().map_err(anyhow::Error::msg)?,
@@ -41,7 +46,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Options> {
                 (options.requests, options.lanes, options.shows) = (1, 1, true);
             }
             _ => bail!(
-                "{word:?} is not an option: use --requests N, --seed S, --lanes N, --store NAME, --strict \
+                "{word:?} is not an option: use --requests N, --names N, --seed S, --lanes N, --store NAME, --strict \
                  or --only SEED"
             ),
         }

@@ -64,6 +64,7 @@ pub(super) fn look(servers: Servers, runtime: &Runtime, report: &mut Report) {
         }
         if servers.logs == Logs::Json {
             lines_are_json(&name, &log, report);
+            inspect_texts(&name, &log, report);
         }
     }
     for path in servers.trails() {
@@ -86,9 +87,19 @@ fn lines_are_json(name: &str, text: &str, report: &mut Report) {
     // Words from before the settings are read are for people; the last line may be cut.
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let is_bad =
-        |line: &&str| !line.starts_with("tenured") && serde_json::from_str::<Value>(line).is_err();
-    if let Some(line) = whole.into_iter().find(is_bad) {
+        |line: &str| !line.starts_with("tenured") && serde_json::from_str::<Value>(line).is_err();
+    if let Some(line) = whole.into_iter().find(|line| is_bad(line)) {
         report.fail(Failure::after(format!("{name} has a line that is no JSON"), line));
+    }
+}
+
+/// The texts in JSON, or in lines of JSON, as their readers see them. The trail has names as they are, and escapes them.
+fn inspect_texts(name: &str, text: &str, report: &mut Report) {
+    let whole = terminal::danger_in_json(text.as_bytes());
+    let of_line = || text.lines().find_map(|line| terminal::danger_in_json(line.as_bytes()));
+    if let Some(danger) = whole.or_else(of_line) {
+        let sort = format!("{name} has texts that a terminal interprets");
+        report.fail(Failure::after(sort, danger));
     }
 }
 
@@ -132,4 +143,5 @@ fn check(name: &str, reply: &Reply, report: &mut Report) {
         }
     };
     inspect(name, bytes, report);
+    inspect_texts(name, &String::from_utf8_lossy(bytes), report);
 }

@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use tenure::wire::Kind;
+
 use super::Face;
 use super::call::{Call, Sent};
 use super::json::Carrier;
@@ -46,6 +48,7 @@ fn typed(carrier: &mut Carrier<'_>) -> Option<Vec<OsString>> {
         Operation::History => "history",
         Operation::Routes => "routes",
         Operation::Revoke => "revoke",
+        Operation::Register | Operation::Take => return held(carrier),
         _ => return None,
     };
     let mut arguments: Vec<OsString> = vec![command.into()];
@@ -64,6 +67,32 @@ fn typed(carrier: &mut Carrier<'_>) -> Option<Vec<OsString>> {
         }
         carrier.take(Field::Name);
     }
+    Some(arguments)
+}
+
+/// Something is held for a moment; for a session that begins, the master's place in its project.
+fn held(carrier: &mut Carrier<'_>) -> Option<Vec<OsString>> {
+    let Request { operation, kind, .. } = *carrier.request;
+    let mut arguments: Vec<OsString> =
+        ["acquire", "--for=100ms", "--no-wait"].map(OsString::from).into();
+    option_of(carrier, "--tenant", Field::Tenant, &mut arguments)?;
+    option_of(carrier, "--name", Field::Holder, &mut arguments)?;
+    let (option, field) = match kind {
+        _ if operation == Operation::Register => ("--project", Field::Project),
+        // Without one it is the default project.
+        Kind::Master if carrier.request.get(Field::Name) == Some(&Value::Missing) => return None,
+        Kind::Master => ("--project", Field::Name),
+        Kind::Leader => ("--leader", Field::Name),
+        Kind::Lease => ("--lease", Field::Name),
+        Kind::Semaphore => {
+            arguments.push("--limit=8".into());
+            ("--semaphore", Field::Name)
+        }
+    };
+    if field == Field::Project || kind == Kind::Master {
+        arguments.push("--master".into());
+    }
+    option_of(carrier, option, field, &mut arguments)?;
     Some(arguments)
 }
 

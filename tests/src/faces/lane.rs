@@ -9,12 +9,21 @@ use tonic::transport::Endpoint;
 use super::call::{Call, Sent, Server};
 use super::report::{Failure, Report};
 use super::request::{Field, Operation, Request};
-use super::rules;
+use super::rules::{self, Expected};
 use super::servers::Servers;
-use super::verdict;
+use super::verdict::{self, Verdict};
 use super::wire::{Line, Place, Reply, Wires};
-use super::{Face, Own, calls, lock};
+use super::{Face, Own, calls, lock, names};
 use crate::harness::boottime_ns;
+
+/// A face's answer to a call.
+pub(super) struct Said<'a> {
+    pub request: &'a Request,
+    pub call: Call,
+    pub reply: Reply,
+    pub verdict: Verdict,
+    pub expected: Expected,
+}
 
 /// A caller.
 pub(super) struct Lane {
@@ -59,8 +68,43 @@ impl Lane {
         }
     }
 
+    /// Sends a request to all faces, whose verdicts must be the same.
+    pub(super) async fn ask_of_all(
+        &mut self,
+        request: &Request,
+        report: &Mutex<Report>,
+        shows: bool,
+    ) {
+        let said = self.ask(request, report, shows).await;
+        if let Some(what) = verdict::differing(&said) {
+            lock(report).fail(Failure::of(request, &said[0].call, what, String::new()));
+        }
+    }
+
+    /// Sends a name to all faces, whose verdicts and words must be the same.
+    pub(super) async fn ask_of_name(
+        &mut self,
+        requests: &[Request],
+        report: &Mutex<Report>,
+        shows: bool,
+    ) {
+        let mut said = Vec::new();
+        for request in requests {
+            said.extend(self.ask(request, report, shows).await);
+        }
+        if let Some((at, what)) = names::differing(&said) {
+            let Said { request, call, reply, .. } = &said[at];
+            lock(report).fail(Failure::of(request, call, what, verdict::text(reply)));
+        }
+    }
+
     /// Sends a request to all faces, and notes what they say.
-    pub(super) async fn ask(&mut self, request: &Request, report: &Mutex<Report>, shows: bool) {
+    async fn ask<'a>(
+        &mut self,
+        request: &'a Request,
+        report: &Mutex<Report>,
+        shows: bool,
+    ) -> Vec<Said<'a>> {
         let mut said = Vec::new();
         if shows {
             println!("{request}");
@@ -82,11 +126,9 @@ impl Lane {
                 lock(report).fail(Failure::of(request, &call, what, answer));
             }
             self.tidy(request, &call, &reply).await;
-            said.push((call, verdict, expected));
+            said.push(Said { request, call, reply, verdict, expected });
         }
-        if let Some(what) = verdict::differing(&said) {
-            lock(report).fail(Failure::of(request, &said[0].0, what, String::new()));
-        }
+        said
     }
 
     /// Gives back what was granted, so that what is there at a time has a bound; and goes on with another session if the

@@ -2,7 +2,8 @@
 //! agent and gateway that has a word for them, and are accepted or refused alike.
 //!
 //! `request` and `value` draw; `agent`, `upstream`, `sessions`, `people`, `mailboxes` and `commands` write what was drawn
-//! in the words of a face; `rules` says what each must answer, `verdict` what it answered; `lane` is a caller,
+//! in the words of a face; `rules` says what each must answer, `verdict` what it answered; `names` draws names and compares
+//! what is said of them; `lane` is a caller,
 //! `servers` are the programs that are called, `aftermath` is what they must not have written.
 
 mod aftermath;
@@ -13,6 +14,7 @@ pub mod document;
 mod json;
 mod lane;
 mod mailboxes;
+mod names;
 mod people;
 mod report;
 mod request;
@@ -124,10 +126,19 @@ pub struct Options {
     /// Callers at once.
     pub lanes: usize,
     pub store: Store,
+    /// Each request is one about a name, in every operation that has it.
+    pub names: bool,
     /// Shows the calls and the answers of each request.
     pub shows: bool,
     /// A reply that took longer than [`SLOW`] is a failure.
     pub strict: bool,
+}
+
+impl Options {
+    /// What is drawn.
+    fn what(&self) -> &'static str {
+        if self.names { "names" } else { "requests" }
+    }
 }
 
 /// No reply takes longer, on a machine that is not busy with something else.
@@ -165,7 +176,7 @@ pub fn run(options: &Options) -> Report {
                 _ = ticks.tick() => {
                     let seconds = (boottime_ns() - began) / 1_000_000_000;
                     let done = next.load(Ordering::Relaxed).min(options.requests);
-                    println!("{done} of {} requests, {seconds} s", options.requests);
+                    println!("{done} of {} {}, {seconds} s", options.requests, options.what());
                 }
             }
         }
@@ -184,8 +195,11 @@ async fn work(mut lane: Lane, next: Arc<AtomicU64>, report: Arc<Mutex<Report>>, 
         if number >= options.requests || lock(&report).is_enough() {
             return;
         }
-        let request = Request::draw(options.seed.wrapping_add(number));
-        lane.ask(&request, &report, options.shows).await;
+        let seed = options.seed.wrapping_add(number);
+        match options.names {
+            true => lane.ask_of_name(&names::draw(seed), &report, options.shows).await,
+            false => lane.ask_of_all(&Request::draw(seed), &report, options.shows).await,
+        }
     }
 }
 

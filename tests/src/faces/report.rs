@@ -57,6 +57,7 @@ struct OfFace {
 #[derive(Debug)]
 pub struct Report {
     requests: u64,
+    what: &'static str,
     strict: bool,
     pub took: Duration,
     faces: BTreeMap<Face, OfFace>,
@@ -70,6 +71,7 @@ impl Report {
     pub fn new(options: &Options) -> Report {
         Report {
             requests: options.requests,
+            what: options.what(),
             strict: options.strict,
             took: Duration::ZERO,
             faces: BTreeMap::new(),
@@ -132,8 +134,9 @@ impl fmt::Display for Report {
             self.faces.values().map(|it| it.accepted + it.refused + it.limited + it.failed).sum();
         writeln!(
             f,
-            "{} requests, {calls} calls, {seconds:.1} s, {:.0} calls/s",
+            "{} {}, {calls} calls, {seconds:.1} s, {:.0} calls/s",
             self.requests,
+            self.what,
             calls as f64 / seconds.max(0.001)
         )?;
         writeln!(

@@ -93,6 +93,8 @@ pub(super) struct Request {
     pub stays: bool,
     /// For a command or a process, which few requests are.
     pub is_dear: bool,
+    /// Only its name may be odd, and may be any.
+    pub is_of_name: bool,
     fields: Vec<(Field, Value)>,
     /// The fields that were not drawn as good ones.
     pub odd: Vec<Field>,
@@ -107,24 +109,7 @@ impl Request {
             Operation::Register | Operation::Members => Kind::Master,
             _ => *chance.pick(&Kind::ALL),
         };
-        let id = chance.id();
-        let (waits, stays) = (chance.one_in(3), chance.one_in(64));
-        let mut request = Request {
-            seed,
-            operation,
-            kind,
-            id,
-            waits,
-            stays,
-            is_dear: chance.one_in(128),
-            fields: Vec::new(),
-            odd: Vec::new(),
-        };
-        for field in fields(operation, kind) {
-            if let Some(good) = good(*field, &mut chance) {
-                request.fields.push((*field, good));
-            }
-        }
+        let mut request = Request::good(seed, operation, kind, &mut chance);
         let odd = match chance.below(8) {
             0 | 1 => 0,
             2..=6 => 1,
@@ -134,6 +119,48 @@ impl Request {
             let field = *chance.pick(fields(operation, kind));
             let value = odd_one(field, &mut chance);
             request.set(field, value);
+        }
+        request
+    }
+
+    /// One that is good but for its name, about which nothing is said.
+    pub(super) fn with_name(
+        seed: u64,
+        operation: Operation,
+        kind: Kind,
+        (field, name): (Field, Value),
+        is_dear: bool,
+    ) -> Request {
+        let mut request = Request::good(seed, operation, kind, &mut Chance::of(seed));
+        (request.is_dear, request.is_of_name) = (is_dear, true);
+        // An '@' in the id of a mailbox says which proxy is meant, and another one is refused.
+        if field == Field::Name && name.text().is_some_and(|name| name.contains('@')) {
+            request.fields.retain(|(field, _)| *field != Field::ProxyId);
+        }
+        request.set(field, name);
+        request
+    }
+
+    fn good(seed: u64, operation: Operation, kind: Kind, chance: &mut Chance) -> Request {
+        let id = chance.id();
+        let (waits, stays) = (chance.one_in(3), chance.one_in(64));
+        let is_dear = chance.one_in(128);
+        let mut request = Request {
+            seed,
+            operation,
+            kind,
+            id,
+            waits,
+            stays,
+            is_dear,
+            is_of_name: false,
+            fields: Vec::new(),
+            odd: Vec::new(),
+        };
+        for field in fields(operation, kind) {
+            if let Some(good) = good(*field, chance) {
+                request.fields.push((*field, good));
+            }
         }
         request
     }

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use tenure::wire::Kind;
 
 use super::Face;
+use super::names::Rule;
 use super::request::{Field, Operation, Request, Sort};
 use super::value::{self, Value};
 
@@ -45,12 +46,12 @@ fn attributes_are_long(face: Face, request: &Request, carried: &[Field]) -> bool
 }
 
 fn of_field(face: Face, request: &Request, field: Field, value: &Value) -> Expected {
+    if request.is_of_name && request.odd.contains(&field) {
+        return Rule::of(face, request, field).expected(value);
+    }
     match (field.sort(), value) {
         (Sort::Unknown, value) => unknown(face, value),
         (_, Value::Missing) => known(!is_required(face, request.operation, field)),
-        // In a query U+FFFD takes the place of bytes that are no text, which is the name of nothing.
-        (_, Value::Bytes(_)) if matches!(face, Face::People | Face::Sessions) => Expected::Either,
-        (_, Value::Bytes(_)) if (face, field) == (Face::Agent, Field::Cursor) => Expected::Either,
         (_, Value::Twice(_) | Value::Bytes(_)) => Expected::Refused,
         (Sort::Text, Value::Text(text)) => of_text(face, request, field, text),
         (Sort::Number, Value::Number(number)) => of_number(face, field, *number),
@@ -139,7 +140,7 @@ fn of_text(face: Face, request: &Request, field: Field, text: &str) -> Expected 
     }
 }
 
-fn is_about_what_is_there(operation: Operation) -> bool {
+pub(super) fn is_about_what_is_there(operation: Operation) -> bool {
     use Operation::*;
     matches!(operation, Beat | Release | Inspect | History | Routes | Listing | Members)
 }
@@ -167,7 +168,7 @@ fn cursor(text: &str) -> Expected {
 }
 
 /// True if the name goes with a kind.
-fn is_of_kind(operation: Operation) -> bool {
+pub(super) fn is_of_kind(operation: Operation) -> bool {
     use Operation::*;
     matches!(operation, Take | Beat | Release | Inspect | History | Revoke | Record)
 }

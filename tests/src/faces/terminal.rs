@@ -1,5 +1,7 @@
 //! Searches output for characters that a terminal, a log or a reader of lines interprets.
 
+use serde_json::Value;
+
 /// The first place at which a text has something that is not to be shown: what it is, and what is around it.
 pub(super) fn danger(bytes: &[u8]) -> Option<String> {
     // Most texts have nothing but ASCII.
@@ -14,8 +16,21 @@ pub(super) fn danger(bytes: &[u8]) -> Option<String> {
     Some(format!("U+{:04X} in {}", u32::from(letter), around(bytes, at)))
 }
 
+/// The same in the texts of a JSON document, as its readers see them; none in what is no document.
+pub(super) fn danger_in_json(bytes: &[u8]) -> Option<String> {
+    fn in_texts(value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) => danger(text.as_bytes()),
+            Value::Array(all) => all.iter().find_map(in_texts),
+            Value::Object(all) => all.values().find_map(in_texts),
+            _ => None,
+        }
+    }
+    in_texts(&serde_json::from_slice(bytes).ok()?)
+}
+
 /// C0 but for the ends of lines and tabs, DEL, C1, and what changes the direction of a text.
-fn is_dangerous(letter: char) -> bool {
+pub(super) fn is_dangerous(letter: char) -> bool {
     (letter.is_control() && !matches!(letter, '\n' | '\t'))
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}')
@@ -48,6 +63,8 @@ mod tests {
             assert!(danger(bad.as_bytes()).is_some(), "{bad:?}");
         }
         assert!(danger(b"a\x9b31m").is_some());
+        let escaped = br#"{"rows": [{"name": "a\u001b[2J"}]}"#;
+        assert!(danger(escaped).is_none() && danger_in_json(escaped).is_some());
         assert_eq!(forged("a\nERROR forged line"), Some("ERROR forged line"));
         assert_eq!(forged("a: ERROR forged line"), None);
     }

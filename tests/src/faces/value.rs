@@ -143,10 +143,12 @@ pub(super) fn text(chance: &mut Chance) -> Value {
 }
 
 /// No UTF-8: a lone continuation, a cut letter, an overlong slash, a surrogate, a number beyond Unicode.
-const INVALID: [&[u8]; 5] = [b"a\x80", b"a\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"];
+pub(super) const INVALID: [&[u8]; 5] =
+    [b"a\x80", b"a\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"];
 
 /// JSON strings that are no text.
-const SURROGATES: [&str; 4] = [r#""\ud800""#, r#""a\udc00b""#, r#""\ud800\ud800""#, r#""\u12""#];
+pub(super) const SURROGATES: [&str; 4] =
+    [r#""\ud800""#, r#""a\udc00b""#, r#""\ud800\ud800""#, r#""\u12""#];
 
 /// A text that is a good name.
 pub(super) fn name(chance: &mut Chance) -> String {

@@ -1,7 +1,7 @@
 //! Verdicts of faces.
 
 use super::Face;
-use super::call::Call;
+use super::lane::Said;
 use super::rules::Expected;
 use super::terminal;
 use super::wire::Reply;
@@ -76,8 +76,10 @@ pub(super) fn fault(
     // A gateway tells programs the names of what is there as they are; the page and the commands show them.
     let is_for_programs = matches!(face, Face::Upstream | Face::People | Face::Sessions);
     let is_told = is_for_programs && *verdict == Verdict::Accepted;
-    if let Some(danger) = terminal::danger(bytes).filter(|_| !is_told) {
-        return Some(format!("the answer has {danger}"));
+    let shown =
+        (!is_told).then(|| terminal::danger(bytes).or_else(|| terminal::danger_in_json(bytes)));
+    if let Some(danger) = shown.flatten() {
+        return Some(format!("the answer has what a terminal interprets: {danger}"));
     }
     match (expected, verdict) {
         (Expected::Accepted, Verdict::Refused) => Some("refused what is good".to_owned()),
@@ -87,16 +89,13 @@ pub(super) fn fault(
 }
 
 /// The faces that do not say the same to what all of them must say the same to.
-pub(super) fn differing(said: &[(Call, Verdict, Expected)]) -> Option<String> {
-    let alike: Vec<_> = said
-        .iter()
-        .filter(|(_, verdict, expected)| {
-            *expected == Expected::Alike && matches!(verdict, Verdict::Accepted | Verdict::Refused)
-        })
-        .collect();
-    let (_, first, _) = alike.first()?;
-    let other = alike.iter().find(|(_, verdict, _)| verdict != first)?;
-    Some(format!("{}: {first:?}, {}: {:?}", alike[0].0.face, other.0.face, other.1))
+pub(super) fn differing(said: &[Said<'_>]) -> Option<String> {
+    let is_told = |it: &&Said<'_>| matches!(it.verdict, Verdict::Accepted | Verdict::Refused);
+    let mut alike = said.iter().filter(|it| it.expected == Expected::Alike).filter(is_told);
+    let first = alike.next()?;
+    let other = alike.find(|it| it.verdict != first.verdict)?;
+    let of = |it: &Said<'_>| format!("{}: {:?}", it.call.face, it.verdict);
+    Some(format!("{}, {}", of(first), of(other)))
 }
 
 /// The answer in words, shortened.
