@@ -29,6 +29,12 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// The build directory, which has what `tests/run` prepares.
+pub(super) fn build_directory() -> PathBuf {
+    let puppet = binary("puppet");
+    puppet.parent().and_then(Path::parent).expect("a profile lies in a directory").to_owned()
+}
+
 /// A source of a program that was changed after the program was built. Cargo writes the list of them beside it.
 fn newer_source(program: &Path) -> Option<PathBuf> {
     let changed = |path: &Path| fs::metadata(path).and_then(|it| it.modified()).ok();

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::python::Pending;
-use super::{Authority, Gateway, Python};
+use super::{Authority, Gateway, Pending, Python};
 
 /// The mailbox that most tests are about.
 pub const MAILBOX: &str = "$admin@proxy-01";

@@ -1,6 +1,7 @@
 //! The control plane of RFC-049.
 
 mod cancelled;
+mod client_keepalive;
 mod cluster;
 mod examples;
 mod floods;

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenure_tests::harness::{
-    FakeProxy, Gateway, Hosts, Python, Runners, boottime_ns, eventually, free_port, register,
-    runner, within,
+    FakeProxy, Foreign, Gateway, Hosts, Python, Runners, boottime_ns, eventually, free_port,
+    go_program, register, runner, within,
 };
 use tokio::runtime::Runtime;
 
 const PROTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../client-sdk/proto/protos");
 const MAILBOXES: usize = 300;
-/// How long nothing changes: servers of grpcio end a connection at the fourth ping that comes too early. And how often
+/// How long nothing changes: servers of grpcio end a connection at the fourth ping that comes too early, those of grpc-go at
+/// the third. And how often
 /// that is tried with `TENURE_LOAD=full`, each time for as long as a test may wait for anything.
 const REST_S: u64 = 30;
 const REST_FULL_S: u64 = 100;
@@ -52,31 +53,37 @@ fn proxies_with_the_defaults_of_grpc_keep_their_connection_while_nothing_changes
     let (rests, rest_s) = if full { (RESTS_FULL, REST_FULL_S) } else { (1, REST_S) };
     let gateway = Gateway::start("embedded:");
     let runners = Runners::new(&gateway, None);
-    let port = free_port().to_string();
-    let of_grpcio = Python::start("route_taker.py", &[&port, PROTOS]);
-    let of_tonic = FakeProxy::start("proxy-02", Duration::ZERO);
-    registered(&gateway, "proxy-01", &format!("127.0.0.1:{port}"));
-    registered(&gateway, "proxy-02", &of_tonic.address());
+    let ports = [free_port(), free_port()].map(|port| port.to_string());
+    let of_grpcio = Python::start("route_taker.py", &[&ports[0], PROTOS]);
+    let of_grpc_go = go_program("route_taker", &[&ports[1]]);
+    let foreign: [&Foreign; 2] = [&of_grpcio, &of_grpc_go];
+    let of_tonic = FakeProxy::start("proxy-03", Duration::ZERO);
+    for (id, port) in ["proxy-01", "proxy-02"].into_iter().zip(&ports) {
+        registered(&gateway, id, &format!("127.0.0.1:{port}"));
+    }
+    registered(&gateway, "proxy-03", &of_tonic.address());
     for number in 0..MAILBOXES {
         runners.take_for(number, &mailbox(number), "active", 3600, 0);
     }
-    let mut seen = 0;
-    let mut has = |count: usize| {
+    let mut seen = [0; 2];
+    let mut have = |count: usize| {
         let what = format!("{count} routes");
-        let told = of_grpcio
-            .event_after(seen, &what, |told| (told["routes"] == count).then(|| told.clone()));
+        let has = |told: &Value| (told["routes"] == count).then(|| told.clone());
+        let told = [0, 1].map(|it| foreign[it].event_after(seen[it], &what, has));
         of_tonic.knows(&routes(count));
-        seen = of_grpcio.events().len();
+        seen = foreign.map(|proxy| proxy.events().len());
         told
     };
-    has(MAILBOXES);
+    have(MAILBOXES);
     for _ in 0..rests {
         // Nothing is told from its beginning until its end.
         runners.take_for(MAILBOXES, &mailbox(MAILBOXES), "active", rest_s, 0);
-        let [before, after] = [MAILBOXES + 1, MAILBOXES].map(&mut has);
-        assert_eq!(after["connections"], 1, "{after}");
-        let calls = [before, after].map(|told| told["calls"].as_u64().unwrap());
-        assert!(calls[1] - calls[0] < MAILBOXES as u64 / 2, "all were told anew: {calls:?}");
+        let [before, after] = [MAILBOXES + 1, MAILBOXES].map(&mut have);
+        for (before, after) in before.into_iter().zip(after) {
+            assert_eq!(after["connections"], 1, "{after}");
+            let calls = [before, after].map(|told| told["calls"].as_u64().unwrap());
+            assert!(calls[1] - calls[0] < MAILBOXES as u64 / 2, "all were told anew: {calls:?}");
+        }
         for proxy in proxies(&gateway) {
             assert!(proxy["connected"] == true && proxy["reconnects"] == 0, "{proxy}");
         }
