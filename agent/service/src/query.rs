@@ -1,5 +1,6 @@
 //! Query strings, as strict as bodies: a name in one is text, and not what is left of it.
 
+use percent_encoding::percent_decode_str;
 use tenure_wire::rules::Invalid;
 
 /// The pairs of a query string, in their order.
@@ -11,40 +12,20 @@ pub fn pairs(query: &str) -> Result<Vec<(String, String)>, Invalid> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let read = |pair: &str| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let key = text("the query", decoded(key))?;
-        let value = text(&key, decoded(value))?;
+        let key = text("the query", key)?;
+        let value = text(&key, value)?;
         Ok((key, value))
     };
     pairs.map(read).collect()
 }
 
-fn text(field: &str, bytes: Vec<u8>) -> Result<String, Invalid> {
-    String::from_utf8(bytes).map_err(|error| {
-        let shown = String::from_utf8_lossy(error.as_bytes());
+fn text(field: &str, part: &str) -> Result<String, Invalid> {
+    let part = part.replace('+', " ");
+    let bytes = percent_decode_str(&part);
+    bytes.clone().decode_utf8().map(Into::into).map_err(|_| {
+        let shown = bytes.decode_utf8_lossy();
         Invalid::new(field, &shown, "UTF-8", "write ö as %C3%B6, for example")
     })
-}
-
-/// The bytes of a part of a query. A `%` without two digits stands for itself.
-fn decoded(part: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        let escaped = match (first, after) {
-            (b'%', [high, low, ..]) => digit(*high).zip(digit(*low)),
-            _ => None,
-        };
-        match escaped {
-            Some((high, low)) => {
-                bytes.push(high << 4 | low);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => bytes.push(if *first == b'+' { b' ' } else { *first }),
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
