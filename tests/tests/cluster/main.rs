@@ -3,4 +3,5 @@
 mod full;
 mod histories;
 mod nodes;
+mod rotation;
 mod strangers;

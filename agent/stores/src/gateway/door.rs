@@ -290,7 +290,7 @@ fn tls_way_out(fault: TlsFault) -> &'static str {
         }
         TlsFault::NotTls => "; if it speaks no TLS on this port, write http:// in upstream",
         TlsFault::WantsCertificate => {
-            "; it wants a certificate of its clients: gateway.tls_cert_file and gateway.tls_key_file"
+            "; it wants a certificate of its clients that it trusts: gateway.tls_cert_file and gateway.tls_key_file"
         }
     }
 }

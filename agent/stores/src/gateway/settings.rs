@@ -10,6 +10,7 @@ use super::address::GatewayAccess;
 use super::proxy::Proxies;
 use crate::remote::Endpoint;
 use crate::settings::secret::{Credentials, Secret, SecretFile, SecretSource};
+use crate::settings::tls::Trust;
 use crate::settings::{
     Broken, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Value, tls,
 };
@@ -262,7 +263,7 @@ impl Opener for GatewayAccess {
 
     fn reload(&self) -> Result<(), Broken> {
         self.key.iter().for_each(|key| drop(key.read()));
-        Ok(())
+        self.tls.iter().try_for_each(Trust::reload)
     }
 }
 

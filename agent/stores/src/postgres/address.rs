@@ -281,7 +281,7 @@ fn tls_way_out(fault: TlsFault) -> &'static str {
             "; if it does not speak TLS, write ?sslmode=disable at the end of upstream"
         }
         TlsFault::WantsCertificate => {
-            "; it wants a certificate of its clients: postgres.tls_cert_file and postgres.tls_key_file"
+            "; it wants a certificate of its clients that it trusts: postgres.tls_cert_file and postgres.tls_key_file"
         }
     }
 }

@@ -151,7 +151,7 @@ pub(super) fn tls_way_out(fault: TlsFault) -> &'static str {
             "; if it does not speak TLS on this port, write redis with one s in upstream"
         }
         TlsFault::WantsCertificate => {
-            "; it wants a certificate of its clients: redis.tls_cert_file and redis.tls_key_file"
+            "; it wants a certificate of its clients that it trusts: redis.tls_cert_file and redis.tls_key_file"
         }
     }
 }

@@ -138,7 +138,14 @@ impl TlsFault {
             ) => Some(TlsFault::Expired),
             rustls::Error::InvalidMessage(_) => Some(TlsFault::NotTls),
             rustls::Error::AlertReceived(
-                AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
+                AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::UnknownCA
+                // Of a signature, which another authority of the same name made.
+                | AlertDescription::DecryptError,
             ) => Some(TlsFault::WantsCertificate),
             _ => None,
         }

@@ -26,7 +26,7 @@ const KINDS: [fn() -> Box<dyn Settings>; 4] =
 pub type Refusal = String;
 
 /// A key whose value breaks a rule.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
     pub key: String,
     pub rule: Refusal,

@@ -1,20 +1,38 @@
 //! Settings of TLS.
 
-use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, fs};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+use tracing::{info, warn};
 
 use super::{Broken, Refusal};
 
-/// The settings of a TLS connection: trusted authorities, and the agent's own certificate if it has
-/// one.
+/// The settings of TLS connections: trusted authorities, and the agent's own certificate if it has one. A connection
+/// that begins after a file was replaced has the new settings, so that a rotation takes no restart. Clones share the
+/// settings that were read last.
 #[derive(Clone)]
-pub struct Trust(Arc<ClientConfig>);
+pub struct Trust(Arc<Origin>);
+
+struct Origin {
+    section: String,
+    files: Files,
+    latest: Mutex<Latest>,
+}
+
+/// The settings that were read last.
+struct Latest {
+    config: Arc<ClientConfig>,
+    /// The state of the files before they were read.
+    stamps: Stamps,
+    /// What was wrong with the files since then.
+    broken: Option<Broken>,
+}
 
 impl fmt::Debug for Trust {
     /// Without the private key.
@@ -24,14 +42,69 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Takes a configuration of rustls.
-    pub fn new(config: ClientConfig) -> Trust {
-        Trust(Arc::new(config))
+    /// The settings for a connection that begins now. Those that were read last if something is wrong with the files
+    /// at this moment: one of them may be replaced, and another not yet.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        let mut latest = self.lock();
+        if self.0.files.stamps() != latest.stamps
+            && let Err(broken) = self.read_again(&mut latest)
+            // Agents without a connection ask for this several times a second.
+            && latest.broken.as_ref() != Some(&broken)
+        {
+            let Broken { key, rule } = &broken;
+            warn!("connecting with the certificates that were read last: {key} {rule}");
+            latest.broken = Some(broken);
+        }
+        Arc::clone(&latest.config)
     }
 
-    /// The configuration.
-    pub fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.0)
+    /// Reads the files again, and the authorities of this host where no file has others, for connections from now on.
+    ///
+    /// # Errors
+    ///
+    /// With the key of the file that is not what it should be. Then nothing changes.
+    pub fn reload(&self) -> Result<(), Broken> {
+        self.read_again(&mut self.lock())
+    }
+
+    fn read_again(&self, latest: &mut Latest) -> Result<(), Broken> {
+        let Origin { section, files, .. } = &*self.0;
+        let stamps = files.stamps();
+        let config = Arc::new(files.config(section)?);
+        if stamps != latest.stamps {
+            info!("read the certificates of [{section}] again, for new connections");
+        }
+        *latest = Latest { config, stamps, broken: None };
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Latest> {
+        self.0.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of each file of a section. One state may stand for two contents of a file that changed twice at once;
+/// a reload reads the files anyway.
+type Stamps = [Option<Stamp>; 3];
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// That of a file; `None` while it cannot be looked at.
+    fn of(path: &Path) -> Option<Stamp> {
+        let found = fs::metadata(path).ok()?;
+        Some(Stamp {
+            inode: found.ino(),
+            length: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
     }
 }
 
@@ -74,6 +147,20 @@ impl Files {
     ///
     /// With the key of the file that is not what it should be; `upstream` without one.
     pub fn read(&self, section: &str) -> Result<Trust, Broken> {
+        // Before they are read: what changes meanwhile is noticed.
+        let stamps = self.stamps();
+        let config = Arc::new(self.config(section)?);
+        let latest = Mutex::new(Latest { config, stamps, broken: None });
+        let (section, files) = (section.to_owned(), self.clone());
+        Ok(Trust(Arc::new(Origin { section, files, latest })))
+    }
+
+    fn stamps(&self) -> Stamps {
+        let Files { ca, certificate, key } = self;
+        [ca, certificate, key].map(|file| file.as_deref().and_then(Stamp::of))
+    }
+
+    fn config(&self, section: &str) -> Result<ClientConfig, Broken> {
         let name = |key: &str| format!("{section}.{key}");
         let broken = |key: &str, rule: Refusal| Broken::new(&name(key), rule);
         let own = match (&self.certificate, &self.key) {
@@ -96,16 +183,15 @@ impl Files {
             .map_err(|error| Broken::new("upstream", error.to_string()))?
             .with_root_certificates(roots);
         let Some((certificate, key)) = own else {
-            return Ok(Trust::new(config.with_no_client_auth()));
+            return Ok(config.with_no_client_auth());
         };
         let chain = certificates(certificate).map_err(|rule| broken(CERTIFICATE, rule))?;
         let private = private_key(key).map_err(|rule| broken(KEY, rule))?;
-        let config = config.with_client_auth_cert(chain, private).map_err(|error| {
+        config.with_client_auth_cert(chain, private).map_err(|error| {
             let rule =
                 format!("must be the key of the certificate in {}: {error}", name(CERTIFICATE));
             broken(KEY, rule)
-        })?;
-        Ok(Trust::new(config))
+        })
     }
 }
 

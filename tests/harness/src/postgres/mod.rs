@@ -16,6 +16,7 @@ use crate::{Program, runs, until};
 use cluster::Cluster;
 pub use pooler::Pooler;
 pub use setup::PostgresSetup;
+use setup::TLS_FILES;
 
 /// The port that is part of its socket's name, unless it listens on TCP as well.
 pub const POSTGRES_PORT: u16 = 5432;
@@ -136,6 +137,19 @@ impl Postgres {
         fs::write(self.cluster.data().join("pg_hba.conf"), format!("{everybody}{lines}\n"))
             .expect("it is a file of the test's");
         self.sql("select pg_reload_conf()");
+    }
+
+    /// Shows this certificate, and takes those of clients of the authorities in this file, from the next connection
+    /// on. It was started with others.
+    #[track_caller]
+    pub fn change_tls(&self, certificate: &Path, key: &Path, clients: &Path) {
+        for (path, name) in [certificate, key, clients].into_iter().zip(TLS_FILES) {
+            self.cluster.take(path, name).expect("the folder is ours");
+        }
+        let loaded = || self.sql("select pg_conf_load_time()");
+        let before = loaded();
+        self.sql("select pg_reload_conf()");
+        until("Postgres to read its files", || loaded() != before);
     }
 
     /// Everything it logged.

@@ -7,8 +7,10 @@ use std::process::Stdio;
 use super::{Cluster, Postgres};
 use crate::{Program, free_port};
 
-/// Copies of a certificate and its key.
-const TLS_FILES: [&str; 2] = ["server.pem", "server.key"];
+/// Copies of a certificate, of its key, and of the authorities of clients.
+pub(super) const TLS_FILES: [&str; 3] = ["server.pem", "server.key", "clients.pem"];
+/// The settings that name these files.
+const TLS_SETTINGS: [&str; 3] = ["ssl_cert_file", "ssl_key_file", "ssl_ca_file"];
 
 /// How a server is to be started.
 #[derive(Clone, Default)]
@@ -17,8 +19,8 @@ pub struct PostgresSetup {
     variables: Vec<(String, OsString)>,
     tcp: bool,
     disk: Option<String>,
-    /// A certificate and its key.
-    tls: Option<[PathBuf; 2]>,
+    /// A certificate and its key, and perhaps the authorities of clients.
+    tls: Vec<PathBuf>,
 }
 
 impl PostgresSetup {
@@ -55,8 +57,16 @@ impl PostgresSetup {
     /// Speaks TLS with this certificate and key, over TCP.
     #[must_use]
     pub fn tls(mut self, certificate: &Path, key: &Path) -> PostgresSetup {
-        self.tls = Some([certificate.to_owned(), key.to_owned()]);
+        self.tls = vec![certificate.to_owned(), key.to_owned()];
         self.tcp()
+    }
+
+    /// Takes certificates of clients of the authorities in this file, besides speaking TLS.
+    #[must_use]
+    pub fn clients(mut self, authorities: &Path) -> PostgresSetup {
+        self.tls.truncate(2);
+        self.tls.push(authorities.to_owned());
+        self
     }
 
     /// On a disk of its own of that size, which a test can fill. Takes root.
@@ -75,7 +85,7 @@ impl PostgresSetup {
     pub(super) fn try_start(self) -> Result<Postgres, String> {
         let port = if self.tcp { free_port() } else { super::POSTGRES_PORT };
         let cluster = Cluster::make(port, self.disk.as_deref())?;
-        for (path, name) in self.tls.iter().flatten().zip(TLS_FILES) {
+        for (path, name) in self.tls.iter().zip(TLS_FILES) {
             cluster.take(path, name)?;
         }
         self.start_in(cluster)
@@ -93,11 +103,11 @@ impl PostgresSetup {
         let addresses = if self.tcp { "listen_addresses=127.0.0.1" } else { "listen_addresses=" };
         server.arg("-D").arg(cluster.data()).args(["-c", addresses, "-k"]).arg(cluster.path());
         server.arg("-p").arg(cluster.port.to_string()).args(&self.options);
-        if self.tls.is_some() {
-            for (setting, name) in ["ssl_cert_file", "ssl_key_file"].into_iter().zip(TLS_FILES) {
-                let path = cluster.path().join(name);
-                server.args(["-c", &format!("{setting}={}", path.display())]);
-            }
+        for (setting, name) in TLS_SETTINGS.into_iter().zip(TLS_FILES).take(self.tls.len()) {
+            let path = cluster.path().join(name);
+            server.args(["-c", &format!("{setting}={}", path.display())]);
+        }
+        if !self.tls.is_empty() {
             server.args(["-c", "ssl=on"]);
         }
         server.envs(self.variables.iter().map(|(name, value)| (name, value)));

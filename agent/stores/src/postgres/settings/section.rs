@@ -9,6 +9,7 @@ use super::url::PostgresUrl;
 #[cfg(feature = "postgres")]
 use crate::keyring::Keyring;
 use crate::settings::secret::{Credentials, Secret, SecretFile, SecretSource};
+use crate::settings::tls::Trust;
 use crate::settings::{
     Broken, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Value, tls,
 };
@@ -224,7 +225,7 @@ impl Opener for PostgresUpstream {
 
     fn reload(&self) -> Result<(), Broken> {
         self.secrets.iter().for_each(|(_, source)| drop(source.read()));
-        Ok(())
+        self.access.tls.iter().try_for_each(Trust::reload)
     }
 
     #[cfg(feature = "postgres")]

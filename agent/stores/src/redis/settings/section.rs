@@ -263,7 +263,7 @@ impl Opener for RedisUpstream {
 
     fn reload(&self) -> Result<(), Broken> {
         self.secrets.iter().for_each(|(_, source)| drop(source.read()));
-        Ok(())
+        self.access.tls.iter().try_for_each(Trust::reload)
     }
 
     fn keyring(&self) -> Option<Arc<dyn Keyring>> {
