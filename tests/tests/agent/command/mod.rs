@@ -8,6 +8,7 @@ mod life;
 mod prompts;
 mod run;
 mod service;
+mod signals;
 mod status_screen;
 mod terminal;
 mod wrong_usage;
