@@ -70,8 +70,10 @@ impl Rule {
             Rule::Name => [Some(has_length), is_seen(text)],
             Rule::Part => [Some(has_length && is_part), is_seen(text)],
             Rule::Tenant => [Some(has_length && is_part && text != OWN_TENANT), is_seen(text)],
-            // A text may be a bad pattern.
-            Rule::Pattern | Rule::PartPattern => [is_seen(text).filter(|it| !it), None],
+            // A text may be a bad pattern; spaces around it are part of it.
+            Rule::Pattern | Rule::PartPattern => {
+                [is_seen(text.trim_matches(' ')).filter(|it| !it), None]
+            }
         };
         let is_name = !matches!(self, Rule::There | Rule::PartThere);
         match verdicts {

@@ -45,6 +45,16 @@ impl Passage {
         self.port
     }
 
+    /// The address at which the server is called.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// How many connections the server has had through this.
+    pub fn passed(&self) -> u64 {
+        lock(&self.shared).made
+    }
+
     /// The numbers of the connections that are open.
     pub fn connections(&self) -> BTreeSet<u64> {
         lock(&self.shared).open.keys().copied().collect()

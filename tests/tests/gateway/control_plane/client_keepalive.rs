@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tempfile::NamedTempFile;
 use tenure_tests::harness::{
-    FakeProxy, Gateway, Library, MAILBOX, PlaneClients, RedisServer, Relay, Runners, listed_route,
-    until,
+    FakeProxy, Gateway, Library, MAILBOX, Passage, PlaneClients, RedisServer, Runners,
+    listed_route, until,
 };
 
 /// How long it lasts, and how often with `TENURE_LOAD=full`, each time for as long as a test may wait for anything.
@@ -22,11 +22,11 @@ const CALLS_MAX: usize = 24;
 /// The time of a call that the store does not answer.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A client: the number of its library's clients, its name, and the relay that counts its connections.
+/// A client: the number of its library's clients, its name, and the way that counts its connections.
 struct Client {
     library: usize,
     name: String,
-    relay: Relay,
+    passage: Passage,
     works: bool,
 }
 
@@ -39,10 +39,10 @@ fn open(gateway: &Gateway, all: &mut [Box<dyn PlaneClients>]) -> Vec<Client> {
                 let pings = ping_s.map_or("defaults".to_owned(), |s| format!("ping-{s}s"));
                 let how = if works { "works" } else { "rests" };
                 let name = format!("{:?}-{pings}-{how}", Library::ALL[library]).to_lowercase();
-                let relay = Relay::before(gateway.port());
-                of.open(&name, &relay.address(), ping_s);
+                let passage = Passage::to(gateway.port());
+                of.open(&name, &passage.address(), ping_s);
                 assert_eq!(of.take(&name, &name), "OK", "{name}");
-                clients.push(Client { library, name, relay, works });
+                clients.push(Client { library, name, passage, works });
             }
         }
     }
@@ -51,8 +51,8 @@ fn open(gateway: &Gateway, all: &mut [Box<dyn PlaneClients>]) -> Vec<Client> {
 
 #[track_caller]
 fn one_connection_each(clients: &[Client]) {
-    for Client { name, relay, .. } in clients {
-        assert_eq!(relay.passed(), 1, "connections of {name}");
+    for Client { name, passage, .. } in clients {
+        assert_eq!(passage.passed(), 1, "connections of {name}");
     }
 }
 
@@ -117,7 +117,7 @@ fn clients_of_three_libraries_keep_one_connection_whatever_they_ping_on_redis() 
     for client in &clients {
         let another = format!("{}-again", client.name);
         until("a client to come back", || all[client.library].take(&client.name, &another) == "OK");
-        let passed = client.relay.passed();
+        let passed = client.passage.passed();
         println!("{}: {passed} connections, the last after the restart", client.name);
         assert!(passed > 1, "{}", client.name);
     }
