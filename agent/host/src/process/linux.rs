@@ -181,8 +181,7 @@ pub(crate) fn has_our_numbers(pid: u32) -> Option<bool> {
 
 /// A line of /proc/PID/status; see proc_pid_status(5).
 fn status(pid: u32, name: &str) -> Option<String> {
-    let status =
-        proc_is_ours().then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
+    let status = text_of(pid, "status")?;
     Some(status.lines().find_map(|line| line.strip_prefix(name))?.to_owned())
 }
 
@@ -192,7 +191,13 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 fn stat(pid: u32) -> Option<String> {
-    proc_is_ours().then(|| fs::read_to_string(format!("/proc/{pid}/stat")).ok()).flatten()
+    text_of(pid, "stat")
+}
+
+/// A file of a process in /proc, in which the name of its program may have any bytes.
+fn text_of(pid: u32, name: &str) -> Option<String> {
+    let bytes = proc_is_ours().then(|| fs::read(format!("/proc/{pid}/{name}")).ok())??;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// True if /proc shows our PID namespace. One of another shows other processes by our numbers,
@@ -225,6 +230,22 @@ mod tests {
         let stat = "7 (a) R 1 (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         assert_eq!(field(stat, START_TIME), Some(4242_u64));
         assert_eq!(field::<u64>("7 (a", START_TIME), None);
+    }
+
+    #[test]
+    fn a_program_may_have_a_name_that_is_no_text() {
+        let folder = tempfile::TempDir::new().expect("a directory can be made");
+        // The kernel keeps 15 bytes of the name, and half of the last letter.
+        let program = folder.path().join("synchro-archivée");
+        fs::copy("/bin/sleep", &program).expect("it is there");
+        let mut child = std::process::Command::new(program).arg("1000").spawn().expect("it starts");
+        let pid = child.id();
+        let name = fs::read(format!("/proc/{pid}/comm")).expect("it runs");
+        let seen = (start_ticks(pid).is_some(), has_our_numbers(pid));
+        child.kill().expect("it runs");
+        child.wait().expect("it ended");
+        assert!(String::from_utf8(name).is_err());
+        assert_eq!(seen, (true, Some(true)));
     }
 
     #[test]

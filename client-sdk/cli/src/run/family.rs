@@ -5,6 +5,7 @@ use std::fs;
 
 use nix::unistd::{Pid, getpid};
 
+use crate::show::process::stat;
 use crate::show::shown;
 
 /// A process that descends from this one and has not ended.
@@ -45,8 +46,7 @@ pub(super) fn living(others: &[Pid], except: Option<Pid>) -> Option<Vec<Member>>
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         // It may have ended since.
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        if let Some(entry) = Entry::parse(Pid::from_raw(pid), &stat) {
+        if let Some(entry) = Entry::of(Pid::from_raw(pid)) {
             children.entry(entry.parent).or_default().push(entry);
         }
     }
@@ -108,7 +108,7 @@ struct Entry {
 
 impl Entry {
     fn of(pid: Pid) -> Option<Entry> {
-        Entry::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Entry::parse(pid, &stat(pid)?)
     }
 
     fn parse(process: Pid, stat: &str) -> Option<Entry> {

@@ -10,7 +10,7 @@ pub(crate) mod leftovers;
 mod limit;
 mod list;
 mod log;
-mod process;
+pub(crate) mod process;
 mod resource;
 mod revoke;
 mod silence;

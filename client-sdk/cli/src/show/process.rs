@@ -1,6 +1,6 @@
 //! Processes of this host, as `/proc` shows them.
 
-use std::fs;
+use std::{fmt, fs};
 
 /// The state of a process, by the kernel's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,11 +10,16 @@ pub(super) struct Seen {
     pub(super) state: char,
 }
 
+/// The line of a process in `/proc`, in which the name of its program may have any bytes.
+pub(crate) fn stat(pid: impl fmt::Display) -> Option<String> {
+    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    Some(String::from_utf8_lossy(&line).into_owned())
+}
+
 impl Seen {
     /// A process; `None` if it has ended, or this system does not tell.
     pub(super) fn find(pid: u32) -> Option<Seen> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some(Seen { pid, state: state_in(&stat)? })
+        Some(Seen { pid, state: state_in(&stat(pid)?)? })
     }
 
     /// Its first child: what `tenure run` guards.

@@ -25,7 +25,7 @@ impl Process {
     async fn behind(path: &Path) -> Option<Process> {
         let stream = timeout(CONNECT_MAX, UnixStream::connect(path)).await.ok()?.ok()?;
         let pid = stream.peer_cred().ok()?.pid()?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = super::process::stat(pid)?;
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         let state = rest.trim_start().chars().next()?;
         Some(Process { pid, name: name.to_owned(), state })
