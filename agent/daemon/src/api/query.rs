@@ -36,7 +36,8 @@ pub(super) struct Pairs(Vec<(String, String)>);
 impl Pairs {
     fn parse(query: &str, keys: &[&str]) -> Result<Pairs, Box<Problem>> {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        for (key, value) in tenure_service::query::pairs(query)? {
+        for pair in tenure_service::query::pairs(query) {
+            let (key, value) = pair?;
             if !keys.contains(&&*key) {
                 let field = quote(&key).replace('\'', "");
                 let known = match keys {

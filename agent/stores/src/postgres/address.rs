@@ -124,6 +124,7 @@ impl Address {
             (Some(trust), PostgresServer::Tcp { host, .. }) => {
                 config.ssl_mode(SslMode::Require);
                 let tls = secured(trust, host)
+                    .await
                     .map_err(|error| self.unfit(peer, format!("has no name for TLS: {error}")))?;
                 dial(config, stream, tls, peer.clone(), listener).await
             }
@@ -289,8 +290,8 @@ fn tls_way_out(fault: TlsFault) -> &'static str {
 type Secured = <MakeRustlsConnect as MakeTlsConnect<Wire>>::TlsConnect;
 
 /// TLS with the certificate checked for that name.
-fn secured(trust: &Trust, host: &str) -> Result<Secured, InvalidDnsNameError> {
-    let mut tls = MakeRustlsConnect::new((*trust.config()).clone());
+async fn secured(trust: &Trust, host: &str) -> Result<Secured, InvalidDnsNameError> {
+    let mut tls = MakeRustlsConnect::new((*trust.config().await).clone());
     MakeTlsConnect::<Wire>::make_tls_connect(&mut tls, host)
 }
 

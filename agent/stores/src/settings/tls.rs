@@ -1,14 +1,20 @@
 //! Settings of TLS.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, fs};
+use std::time::Duration;
+use std::{fmt, io};
 
+use nix::fcntl::OFlag;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{Broken, Refusal};
@@ -23,6 +29,8 @@ struct Origin {
     section: String,
     files: Files,
     latest: Mutex<Latest>,
+    /// Held by whoever reads the files.
+    reading: Mutex<()>,
 }
 
 /// The settings that were read last.
@@ -44,18 +52,13 @@ impl fmt::Debug for Trust {
 impl Trust {
     /// The settings for a connection that begins now. Those that were read last if something is wrong with the files
     /// at this moment: one of them may be replaced, and another not yet.
-    pub fn config(&self) -> Arc<ClientConfig> {
-        let mut latest = self.lock();
-        if self.0.files.stamps() != latest.stamps
-            && let Err(broken) = self.read_again(&mut latest)
-            // Agents without a connection ask for this several times a second.
-            && latest.broken.as_ref() != Some(&broken)
-        {
-            let Broken { key, rule } = &broken;
-            warn!("connecting with the certificates that were read last: {key} {rule}");
-            latest.broken = Some(broken);
-        }
-        Arc::clone(&latest.config)
+    ///
+    /// Reads on another thread, and waits for it a second at most: beats go on meanwhile. Within a runtime.
+    pub async fn config(&self) -> Arc<ClientConfig> {
+        let origin = Arc::clone(&self.0);
+        // A disk that hangs leaves the settings as they were.
+        let _read = timeout(READ_MAX, spawn_blocking(move || origin.look())).await;
+        Arc::clone(&lock(&self.0.latest).config)
     }
 
     /// Reads the files again, and the authorities of this host where no file has others, for connections from now on.
@@ -64,23 +67,48 @@ impl Trust {
     ///
     /// With the key of the file that is not what it should be. Then nothing changes.
     pub fn reload(&self) -> Result<(), Broken> {
-        self.read_again(&mut self.lock())
+        let _reading = lock(&self.0.reading);
+        self.0.read_again(self.0.files.stamps())
+    }
+}
+
+impl Origin {
+    /// Reads the files again if one of them has changed.
+    fn look(&self) {
+        // Somebody reads already, or waits for a disk.
+        let Ok(_reading) = self.reading.try_lock() else { return };
+        let stamps = self.files.stamps();
+        {
+            let mut latest = lock(&self.latest);
+            if stamps == latest.stamps {
+                latest.broken = None;
+                return;
+            }
+        }
+        let Err(broken) = self.read_again(stamps) else { return };
+        let mut latest = lock(&self.latest);
+        // An agent without a connection looks several times a second.
+        if latest.broken.as_ref() != Some(&broken) {
+            let Broken { key, rule } = &broken;
+            warn!("connecting with the certificates that were read last: {key} {rule}");
+            latest.broken = Some(broken);
+        }
     }
 
-    fn read_again(&self, latest: &mut Latest) -> Result<(), Broken> {
-        let Origin { section, files, .. } = &*self.0;
-        let stamps = files.stamps();
-        let config = Arc::new(files.config(section)?);
+    /// Reads the files, of which these are the stamps. For whoever has `reading`.
+    fn read_again(&self, stamps: Stamps) -> Result<(), Broken> {
+        let config = Arc::new(self.files.config(&self.section)?);
+        let mut latest = lock(&self.latest);
         if stamps != latest.stamps {
-            info!("read the certificates of [{section}] again, for new connections");
+            info!("read the certificates of [{}] again, for new connections", self.section);
         }
         *latest = Latest { config, stamps, broken: None };
         Ok(())
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Latest> {
-        self.0.latest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state of each file of a section. One state may stand for two contents of a file that changed twice at once;
@@ -112,6 +140,10 @@ const CA: &str = "tls_ca_file";
 const CERTIFICATE: &str = "tls_cert_file";
 const KEY: &str = "tls_key_file";
 
+/// The longest wait for a disk, before a connection begins with the settings that were read last.
+const READ_MAX: Duration = Duration::from_secs(1);
+/// Most bytes of a file with certificates.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Most certificates in a file.
 const CERTIFICATES_MAX: usize = 10_000;
 
@@ -152,7 +184,7 @@ impl Files {
         let config = Arc::new(self.config(section)?);
         let latest = Mutex::new(Latest { config, stamps, broken: None });
         let (section, files) = (section.to_owned(), self.clone());
-        Ok(Trust(Arc::new(Origin { section, files, latest })))
+        Ok(Trust(Arc::new(Origin { section, files, latest, reading: Mutex::default() })))
     }
 
     fn stamps(&self) -> Stamps {
@@ -234,12 +266,10 @@ fn authorities_of_host(key: &str) -> Result<RootCertStore, Refusal> {
 ///
 /// When the file has none, or is not readable.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal> {
-    let unreadable = |error| unreadable("certificates", error);
-    let found: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(unreadable)?
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes_of(path)?)
         .take(CERTIFICATES_MAX)
         .collect::<Result<_, _>>()
-        .map_err(unreadable)?;
+        .map_err(|error| unparsable("certificates", &error))?;
     if found.is_empty() {
         return Err("must contain certificates in PEM format, and has none".to_owned());
     }
@@ -252,13 +282,32 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal
 ///
 /// When the file has none, or is not readable.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Refusal> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable("a private key", error))
+    let bytes = bytes_of(path)?;
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| unparsable("a private key", &error))
+}
+
+/// What is in a file.
+fn bytes_of(path: &Path) -> Result<Vec<u8>, Refusal> {
+    let unreadable = |error: io::Error| format!("must be a readable file: {error}");
+    // A named pipe in its place would be waited for.
+    let nonblocking = OFlag::O_NONBLOCK.bits();
+    let file = File::options().read(true).custom_flags(nonblocking).open(path);
+    let file = file.map_err(unreadable)?;
+    let found = file.metadata().map_err(unreadable)?;
+    if !found.is_file() {
+        return Err("must be a readable file, and no directory, pipe or device".to_owned());
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("must have {} MiB at most", FILE_BYTES_MAX >> 20));
+    }
+    Ok(bytes)
 }
 
 /// The parser's own words could quote the file.
-fn unreadable(what: &str, error: pem::Error) -> Refusal {
+fn unparsable(what: &str, error: &pem::Error) -> Refusal {
     match error {
-        pem::Error::Io(error) => format!("must be a readable file: {error}"),
         pem::Error::NoItemsFound => format!("must contain {what} in PEM format, and has none"),
         _ => format!("must contain {what} in PEM format"),
     }
@@ -303,4 +352,42 @@ macro_rules! tls_keys {
             .example(concat!("\"/etc/tenured/", $section, "-client.key\"")),
         ]
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_of_certificates_is_refused_and_not_waited_for() {
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        mkfifo(&path("pipe"), Mode::S_IRWXU).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        symlink(path("loop"), path("loop")).unwrap();
+        fs::write(path("empty"), "").unwrap();
+        fs::write(path("text"), "-----BEGIN CERTIFICATE-----\nno\n").unwrap();
+        File::create(path("huge")).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+        for (name, rule) in [
+            ("pipe", "no directory, pipe or device"),
+            ("folder", "no directory, pipe or device"),
+            ("loop", "must be a readable file: "),
+            ("missing", "must be a readable file: "),
+            ("empty", "in PEM format"),
+            ("text", "in PEM format"),
+            ("huge", "must have 16 MiB at most"),
+        ] {
+            for refusal in
+                [certificates(&path(name)).unwrap_err(), private_key(&path(name)).unwrap_err()]
+            {
+                assert!(refusal.contains(rule), "{name}: {refusal}");
+            }
+        }
+    }
 }

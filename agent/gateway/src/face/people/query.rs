@@ -20,7 +20,8 @@ impl Pairs {
     /// When it is not UTF-8, or a key is there that is not one of these, or twice.
     pub(super) fn of(uri: &Uri, keys: &[&str]) -> Result<Pairs, Refused> {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        for (key, value) in query::pairs(uri.query().unwrap_or_default())? {
+        for pair in query::pairs(uri.query().unwrap_or_default()) {
+            let (key, value) = pair?;
             if !keys.contains(&&*key) {
                 let detail = format!(
                     "{key:?} is not a query parameter of this endpoint; there are: {}",

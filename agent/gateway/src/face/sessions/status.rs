@@ -65,7 +65,8 @@ async fn of_project(face: &Face, caller: &Caller, head: &Parts) -> Result<Respon
 
 /// The project that is asked about, if no session is.
 fn named(caller: &Caller, head: &Parts) -> Result<Option<Within>, Refused> {
-    let mut pairs = query::pairs(head.uri.query().unwrap_or_default())?;
+    let pairs = query::pairs(head.uri.query().unwrap_or_default());
+    let mut pairs = pairs.collect::<Result<Vec<_>, _>>()?;
     let mut take = |key: &str| {
         let mut found = pairs.extract_if(.., |(it, _)| it == key).map(|(_, value)| value);
         match (found.next(), found.next()) {
