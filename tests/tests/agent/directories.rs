@@ -89,7 +89,7 @@ fn a_runtime_directory_that_was_removed_is_made_again() {
             is_served && agent.journal().exists() && Path::new(&session.page).exists()
         });
         assert!(agent.page(&session).held(grant.hold), "{}", removed.display());
-        assert!(agent.log().contains("had been removed: the agent has made"));
+        assert!(agent.log().contains("had been removed: the agent makes"));
         let other = agent.http().register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
         let hold = agent.http().acquire(other.session, "lease", "of-today", &json!({}));
         assert!(agent.page(&other).held(hold.hold));
@@ -159,7 +159,7 @@ fn a_runtime_directory_that_comes_back_has_an_overtaken_journal() {
         fs::rename(&aside, &runtime_dir).is_ok()
     });
     until("the old one to be used again", || {
-        agent.log().matches("had been removed: the agent has made").count() == 2
+        agent.log().matches("had been removed: the agent makes").count() == 2
     });
     // What is written then survives a kill, and nothing of what was there before does.
     let last = agent.http().acquire(session.session, "leader", "last", &json!({"ttl_ms": 600_000}));

@@ -89,11 +89,19 @@ impl<'a> Vigil<'a> {
             return;
         }
         let is_first = !std::mem::replace(&mut self.is_told_of_directory, true);
-        if !is_in_place && let Err(error) = self.locks.renew(self.runtime_dir, self.state_dir) {
+        let renewed = match is_in_place {
+            true => Ok(()),
+            false => self.locks.renew(self.runtime_dir, self.state_dir),
+        };
+        let is_whole = renewed.is_ok();
+        if let Err(error) = renewed {
             if is_first {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 let (what, outcome) = if is_there {
-                    ("the lock in the runtime directory", "another agent could start on it")
+                    (
+                        "the lock in the runtime directory",
+                        "another agent could start in this directory; let this user write to it, and see that its disk has room",
+                    )
                 } else {
                     (
                         "the runtime directory",
@@ -111,14 +119,16 @@ impl<'a> Vigil<'a> {
         } else {
             self.has_moved |= !is_in_place;
         }
-        if is_first || !is_in_place {
-            let what =
-                if is_there { "files in the runtime directory" } else { "the runtime directory" };
-            warn!("{what} {} had been removed: the agent has made them again", path.display());
-        }
         if self.heart.renew(self.has_moved) {
             self.has_moved = false;
             self.pages = None;
+        }
+        if is_whole && (is_first || !is_in_place) {
+            let what = match is_there {
+                true => "files in the runtime directory",
+                false => "the runtime directory",
+            };
+            warn!("{what} {} had been removed: the agent makes that again", path.display());
         }
     }
 
