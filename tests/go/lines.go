@@ -33,12 +33,19 @@ func serve(commands map[string]func(command object) (interface{}, error)) {
 			panic(err)
 		}
 		go func() {
-			result, err := commands[command["do"].(string)](command)
+			do, found := commands[command["do"].(string)]
+			if !found {
+				panic(command)
+			}
+			result, err := do(command)
 			if err != nil {
 				say(object{"id": command["id"], "error": fmt.Sprint(err)})
 				return
 			}
 			say(object{"id": command["id"], "result": result})
 		}()
+	}
+	if err := lines.Err(); err != nil {
+		panic(err)
 	}
 }

@@ -1,10 +1,12 @@
 //! Output: stdout for what was asked, stderr for what went wrong.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
+use tenure::wire::steers_terminal;
 
 use crate::exit;
 use crate::failure::Failure;
@@ -31,7 +33,22 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(exit::REFUSED, format!("JSON: {error}")))?;
-    print(&(text + "\n"))
+    print(&(inert(&text) + "\n"))
+}
+
+/// JSON without what a terminal interprets: within its strings such a character can be written as an escape, and it stands nowhere else.
+fn inert(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if letter == '\n' || !steers_terminal(letter) {
+            text.push(letter);
+            continue;
+        }
+        for unit in letter.encode_utf16(&mut [0; 2]) {
+            let _infallible = write!(text, "\\u{unit:04x}");
+        }
+    }
+    text
 }
 
 /// Says what went wrong, unless stderr would block: whoever guards a command must not wait for a
@@ -46,7 +63,7 @@ fn spoken(line: &str) -> String {
 
 /// The same for programs: a line of JSON.
 pub(crate) fn say_json(line: &str) {
-    write_error(&format!("{line}\n"));
+    write_error(&format!("{}\n", inert(line)));
 }
 
 fn write_error(text: &str) {
@@ -71,6 +88,16 @@ pub(crate) fn coloured() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_moves_no_cursor_and_means_the_same() {
+        let value = serde_json::json!({"a": "\u{9b}2J\u{7f}\u{202e}\u{2066}\u{e0041}ö\n"});
+        for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let text = inert(&json);
+            assert!(!text.contains(|letter| letter != '\n' && steers_terminal(letter)), "{text:?}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        }
+    }
 
     #[test]
     fn what_is_said_moves_no_cursor() {

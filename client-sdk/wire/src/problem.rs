@@ -36,7 +36,7 @@ pub enum Code {
     WaitTimeout,
     /// A limit of the agent is reached.
     QuotaExceeded,
-    /// The upstream does not answer.
+    /// The upstream is not available: it does not answer, or cannot take requests.
     UpstreamUnavailable,
     /// The agent is stopping.
     Stopping,
@@ -94,7 +94,7 @@ impl Code {
             Code::Contended => "The resource is taken",
             Code::WaitTimeout => "The resource was not free in time",
             Code::QuotaExceeded => "A limit is reached",
-            Code::UpstreamUnavailable => "The upstream does not answer",
+            Code::UpstreamUnavailable => "The upstream is not available",
             Code::Stopping => "The agent is stopping",
         }
     }

@@ -36,10 +36,13 @@ pub struct Leftovers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     /// Some of those processes, 8 at most, by their ids as whoever guarded the command sees them: the name of the program of
-    /// each, 200 bytes at most. None where the system does not tell.
+    /// each, 200 bytes at most. Empty where the system does not tell.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
     pub processes: BTreeMap<u32, String>,
+    /// How many there are besides.
+    #[serde(default)]
+    pub more: u64,
 }
 
 /// A command that has ended while processes which it started keep its session.
@@ -54,6 +57,9 @@ pub struct EndedCommand {
     /// Some of those processes, as of the end of the command: the name of the program by the process id.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
     pub leftovers: BTreeMap<u32, String>,
+    /// How many there were besides.
+    #[serde(default)]
+    pub more: u64,
 }
 
 /// The role of a session in its project.

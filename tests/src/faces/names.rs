@@ -25,7 +25,7 @@ pub(super) enum Rule {
     Name,
     /// The same without a colon, at which stores split their keys. The names of tenants, of projects, and of masters.
     Part,
-    /// The same, and none that Tenure keeps for itself. An agent may ask its gateway for that one.
+    /// The same, and none that Tenure keeps for itself. An agent may ask its gateway for holds in a tenant of Tenure's own.
     Tenant,
     /// 1 to 200 bytes without U+0000. The name of what is there already, which a program without Tenure may have chosen.
     There,
@@ -59,7 +59,7 @@ impl Rule {
         }
     }
 
-    /// The verdict on a name, so far as it is beyond doubt: this knows neither all that is invisible nor all that can be seen.
+    /// The verdict on a name, so far as it is beyond doubt: the test knows neither all that is invisible nor all that can be seen.
     pub(super) fn expected(self, value: &Value) -> Expected {
         let Value::Text(text) = value else { return Expected::Refused };
         let has_length = (1..=NAME_MAX).contains(&text.len());

@@ -77,7 +77,7 @@ impl Foreign {
         answer["result"].clone()
     }
 
-    /// Waits for the answer to a command: `at_ns`, and `result` or `error`.
+    /// Waits for the answer to a command: `result` or `error`, and of a Python program `at_ns`.
     #[track_caller]
     pub fn answer(&self, pending: Pending) -> Value {
         self.wait("an answer of a client", |state| state.answers.get(&pending.0).cloned())
@@ -88,7 +88,7 @@ impl Foreign {
         self.state.lock().answers.get(&pending.0).cloned()
     }
 
-    /// Cancels a command; its answer is an error.
+    /// Cancels a command of a Python program; its answer is an error.
     #[track_caller]
     pub fn cancel(&mut self, pending: Pending) {
         self.tell(&json!({"do": "cancel", "of": pending.0}));

@@ -94,6 +94,9 @@ fn admit(shared: &Arc<Mutex<State>>, client: TcpStream, target: u16) -> io::Resu
         [(client.try_clone()?, server.try_clone()?), (server.try_clone()?, client.try_clone()?)];
     let number = {
         let mut state = lock(shared);
+        if state.is_over {
+            return Ok(());
+        }
         state.made += 1;
         let number = state.made;
         state.open.insert(number, [client, server]);

@@ -215,6 +215,56 @@ fn status_why_and_history_tell_of_a_command_whose_leftovers_keep_the_hold() {
 }
 
 #[test]
+fn a_program_whose_name_is_no_text_is_ended_as_any_other() {
+    let agent = Agent::start();
+    // The kernel keeps 15 bytes of the name, and half of the last letter.
+    let program = agent.dir().join("synchro-archivée");
+    fs::copy("/bin/sleep", &program).expect("it is there");
+    let path = agent.dir().join("pid");
+    let [program, written] = [&program, &path].map(|it| it.display().to_string());
+    let script = format!("setsid '{program}' 1000 & echo $! >'{written}'; exec sleep 1000");
+    let mut run = TenureRun::new(&agent.socket(), &["--leader", "role"], &["sh", "-c", &script]);
+    run.command().stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = run.start();
+    let pid = read_pid(&path);
+    until("the kernel to cut the name", || {
+        let name = fs::read(format!("/proc/{pid}/comm")).expect("it runs");
+        String::from_utf8(name).is_err()
+    });
+    told(&agent, &["revoke", "leader", "role"]);
+    assert_eq!(run.wait_code(), 74);
+    assert!(kill(pid, None).is_err(), "it was ended before the wrapper said so");
+}
+
+#[test]
+fn what_a_command_leaves_behind_and_does_not_hold_on_is_not_named() {
+    let agent = Agent::start();
+    let path = agent.dir().join("pid");
+    // A daemon closes what it has inherited.
+    let script = format!(
+        "sleep 999 & keeps=$!; setsid bash -c 'for fd in /proc/self/fd/*; do eval \"exec ${{fd##*/}}>&-\"; done 2>&-; exec sleep 1000' & \
+         until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $! $keeps >{}",
+        path.display()
+    );
+    let mut run = TenureRun::new(&agent.socket(), &["--leader", "role"], &["bash", "-c", &script]);
+    run.command().stdout(Stdio::null());
+    let mut run = run.start();
+    assert_eq!(run.wait_code(), 0);
+    let pids = fs::read_to_string(&path).expect("it was written");
+    let pids: Vec<i32> =
+        pids.split_whitespace().map(|pid| pid.parse().expect("a number")).collect();
+    let mut err = String::new();
+    let stderr = run.pipes().stderr.as_mut().expect("standard error is piped");
+    for pid in &pids {
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("it runs");
+    }
+    stderr.read_to_string(&mut err).expect("it is UTF-8");
+    let keeps = format!("keeps the hold: sleep ({}); ", pids[1]);
+    assert!(err.contains(&keeps), "{err}");
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
 fn what_a_command_leaves_behind_with_its_hold_is_named() {
     let agent = Agent::start();
     let path = agent.dir().join("pid");

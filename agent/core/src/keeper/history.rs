@@ -103,15 +103,14 @@ impl Keeper {
         let session = self.sessions.get(&hold.session());
         let leaving = session.and_then(|it| it.leaving.as_ref());
         let command = session.and_then(|it| it.ended_command.as_ref());
-        let (reason, detail) = match (cause, command) {
-            (ReleasedCause::Client, _) => ("released", None),
-            (ReleasedCause::WaitTimeout, _) => ("wait_timeout", None),
-            (ReleasedCause::SessionEnded, Some(command)) => {
-                ("session_ended", Some(Arc::from(command.epitaph(now))))
-            }
-            (ReleasedCause::SessionEnded, None) => {
-                ("session_ended", leaving.map(|leaving| Arc::from(leaving.why)))
-            }
+        let why = leaving.map(|leaving| match command {
+            Some(command) => Arc::from(format!("{}; {}", leaving.why, command.epitaph(now))),
+            None => Arc::from(leaving.why),
+        });
+        let (reason, detail) = match cause {
+            ReleasedCause::Client => ("released", None),
+            ReleasedCause::WaitTimeout => ("wait_timeout", None),
+            ReleasedCause::SessionEnded => ("session_ended", why),
         };
         let exit = exit.or_else(|| leaving?.exit).or_else(|| command?.exit_status);
         let reason = Some(Arc::from(reason));

@@ -116,12 +116,14 @@ pub(super) struct Session {
     pub(super) leaving: Option<Leaving>,
 }
 
-/// The end of a command that was guarded. It goes with the agent: after a restart nothing keeps such a session.
+/// The end of a command that was guarded. Not in the journal: a session of `tenure run` that such processes keep does not outlive
+/// a restart, and of another session its program tells again.
 #[derive(Debug)]
 pub(super) struct EndedCommand {
     pub(super) at: Boottime,
     pub(super) exit_status: Option<i32>,
     pub(super) leftovers: BTreeMap<u32, String>,
+    pub(super) more: u64,
 }
 
 impl EndedCommand {
@@ -130,10 +132,11 @@ impl EndedCommand {
             ended_ms: u64::try_from(now.since(self.at).as_millis()).unwrap_or(u64::MAX),
             exit_status: self.exit_status,
             leftovers: self.leftovers.clone(),
+            more: self.more,
         }
     }
 
-    /// Why the session has ended, for the history.
+    /// What kept the session until its end, for the history.
     pub(super) fn epitaph(&self, now: Boottime) -> String {
         let ago = brief(now.since(self.at));
         format!("its command ended {ago} before, and what that left behind kept the hold")

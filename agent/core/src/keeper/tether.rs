@@ -53,8 +53,8 @@ impl Keeper {
         };
         self.alive(now, id);
         if let Some(session) = self.sessions.get_mut(&id) {
-            let Leftovers { exit_status, processes, .. } = leftovers;
-            let ended = EndedCommand { at: now, exit_status, leftovers: processes };
+            let Leftovers { exit_status, processes, more, .. } = leftovers;
+            let ended = EndedCommand { at: now, exit_status, leftovers: processes, more };
             session.ended_command = Some(Box::new(ended));
         }
         self.out.answer(ticket, Reply::LeftoversNoted);

@@ -9,15 +9,12 @@ use tenure_wire::rules::{
     TOKEN_MAX,
 };
 
-use super::validate::{LEFTOVERS_MAX, MAX_HOLD_MIN_MS};
+use super::validate::{LEFTOVERS_MAX, MAX_HOLD_MIN_MS, PID_MAX};
 
 /// Tags and selectors beyond the basic plane, which have no escape that all dialects know.
 const HIDDEN_BEYOND: &str = "\u{e0000}-\u{e0fff}";
 /// Characters that a name cannot have, as a class of a regular expression; see `rules::is_hidden`.
 const HIDDEN: &str = r"\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff";
-
-/// The greatest number of a process: `PID_MAX_LIMIT` of Linux.
-const PID_MAX: u32 = 4_194_304;
 
 /// A filter of the log in its usual forms; fields and spans may be named besides.
 const FILTER: &str =
@@ -111,7 +108,7 @@ fn visible(without: &str) -> Value {
 fn leftovers() -> Value {
     // A character has four bytes at most.
     let program = json!({"type": "string", "maxLength": NAME_MAX / 4, "pattern": r"^[^\u0000]*$"});
-    let pid = json!({"pattern": "^[1-9][0-9]{0,6}$"});
+    let pid = json!({"pattern": "^[1-9][0-9]{0,5}$"});
     json!({"maxProperties": LEFTOVERS_MAX, "propertyNames": pid, "additionalProperties": program})
 }
 

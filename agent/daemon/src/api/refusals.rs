@@ -174,7 +174,7 @@ fn upstream(error: &UpstreamError) -> String {
 }
 
 fn unavailable(cause: &str) -> String {
-    // Some of them have answered, but are of no use now, such as a standby.
+    // An upstream that is not available may have answered: a standby does, and takes no changes.
     let refused = |store: &str| cause.strip_prefix(store)?.strip_prefix(" refused: ");
     let what = if let Some(words) = refused("Redis") {
         let what = format!("the upstream refuses (Redis: {words})");

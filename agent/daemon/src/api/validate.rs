@@ -5,11 +5,13 @@ use std::time::Duration;
 use tenure_core::keeper::{BEAT_MIN, Settings};
 use tenure_wire::page::SLOTS_MAX;
 use tenure_wire::rules::{
-    AT_LEAST_MAX, Checked, Invalid, NAME_MAX, attributes, foreign_text, optional, permits, scope,
-    visible,
+    AT_LEAST_MAX, Checked, Invalid, NAME_MAX, attributes, foreign_text, number, optional, permits,
+    scope, visible,
 };
 use tenure_wire::{Acquire, Kind, Leftovers, Register, Tether, Wait};
 
+/// The greatest number of a process: `PID_MAX_LIMIT` of Linux.
+pub(super) const PID_MAX: u32 = 4_194_304;
 /// Most processes that a command left behind which its session names.
 pub(super) const LEFTOVERS_MAX: usize = 8;
 /// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
@@ -53,8 +55,11 @@ pub(super) fn leftovers(ask: &Leftovers) -> Checked {
         let rule = format!("{LEFTOVERS_MAX} processes at most");
         return refuse("processes", format!("{count} processes"), &rule, "name some of them");
     }
-    let check = |program: &String| foreign_text("processes", program, NAME_MAX);
-    ask.processes.values().try_for_each(check)
+    for (pid, program) in &ask.processes {
+        number("processes", u64::from(*pid), 1..=u64::from(PID_MAX))?;
+        foreign_text("processes", program, NAME_MAX)?;
+    }
+    Ok(())
 }
 
 /// Checks a wish to hold something.

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
 
@@ -18,9 +19,8 @@ fn check_acquire(fields: serde_json::Value, wrong: Option<&str>) {
 #[test]
 fn what_a_command_left_behind_is_named_in_part() {
     let check = |count: usize, program: &str| {
-        let processes: BTreeMap<usize, &str> = (0..count).map(|pid| (pid, program)).collect();
-        let session = "00000000-0000-4000-8000-000000000001";
-        let ask = json!({"session": session, "processes": processes});
+        let processes: BTreeMap<usize, &str> = (1..=count).map(|pid| (pid, program)).collect();
+        let ask = json!({"session": Uuid::nil(), "processes": processes});
         let result = leftovers(&serde_json::from_value(ask).unwrap());
         result.err().map(|invalid| invalid.field().to_owned())
     };
@@ -29,6 +29,11 @@ fn what_a_command_left_behind_is_named_in_part() {
         assert_eq!(check(8, program), None, "{program:?}");
     }
     assert_eq!(check(9, "sleep").as_deref(), Some("processes"));
+    for pid in ["0", "4194305", "4294967295"] {
+        let ask = json!({"session": Uuid::nil(), "processes": {pid: "sleep"}});
+        let invalid = leftovers(&serde_json::from_value(ask).unwrap()).unwrap_err();
+        assert_eq!(invalid.field(), "processes", "{pid}");
+    }
     for program in ["a\0b", &"x".repeat(201)] {
         assert_eq!(check(1, program).as_deref(), Some("processes"), "{program:?}");
     }

@@ -1,13 +1,14 @@
 //! The guarded command: its start, its end, and what it leaves behind.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::{fs, io};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
+use nix::sys::stat::fstat;
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
@@ -132,6 +133,14 @@ impl Guarded {
         // Asked of the kernel: what the runtime remembers of the pipe may be older.
         let mut witness = [PollFd::new(self.witness.as_fd(), PollFlags::empty())];
         poll(&mut witness, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    /// True if a process keeps the tether's other end open; also if this user may not see what it has open.
+    pub(super) fn is_kept_by(&self, pid: Pid) -> bool {
+        let Ok(pipe) = fstat(&self.witness) else { return true };
+        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+        let pipe = format!("pipe:[{}]", pipe.st_ino);
+        open.flatten().any(|it| fs::read_link(it.path()).is_ok_and(|to| to.as_os_str() == &*pipe))
     }
 
     /// Takes its exit status. To be called when it has ended.

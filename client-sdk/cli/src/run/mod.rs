@@ -46,12 +46,12 @@ use self::signals::{Arrival, Sender, Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
 use self::waiting::{Place, Waiting};
-use self::watch::{Ending, LEFT_NAMED, Orders, Watch};
+use self::watch::{Ending, Orders, Watch};
 use crate::args::{OnLost, RunArgs, Tether, WishArgs};
 use crate::exit::{self, End};
 use crate::failure::{Failure, Who};
 use crate::output::say;
-use crate::show::leftovers::names;
+use crate::show::leftovers::named;
 
 /// How long giving back may take. The end of this process gives back as well, so that an agent that
 /// does not answer costs no more than this.
@@ -307,17 +307,12 @@ fn check_max_hold(args: &RunArgs) -> Result<(), Failure> {
 
 /// A command that has ended and still has its lock is a riddle to all who wait for it.
 fn say_what_is_left(what: &str, tether: Tether, ending: &Ending) {
-    if tether == Tether::Child || ending.stopped || ending.leftovers.is_empty() {
+    if tether == Tether::Child || ending.stopped || ending.left_nothing {
         return;
     }
-    let more = match ending.leftovers.len().saturating_sub(LEFT_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     say(&format!(
-        "{what}: the command has ended, but what it left behind keeps the hold: {}{more}; end it, or use \
-         --tether child",
-        names(&ending.named_leftovers())
+        "{what}: the command has ended, but what it left behind keeps the hold{}; end it, or use --tether child",
+        named(&ending.named_leftovers(), ending.more_leftovers())
     ));
 }
 
@@ -339,7 +334,8 @@ async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Endi
         })
         .await;
     } else if !ending.stopped {
-        let leftovers = Leftovers { session, exit_status, processes: ending.named_leftovers() };
+        let (processes, more) = (ending.named_leftovers(), ending.more_leftovers());
+        let leftovers = Leftovers { session, exit_status, processes, more };
         // An agent of an earlier version does not know of them.
         let _answer = timeout(RELEASE_MAX, client.leftovers(&leftovers)).await;
     }

@@ -33,7 +33,7 @@ const KILL_AGAIN_MIN_NS: u64 = 20_000_000;
 const KILL_AGAIN_MAX_NS: u64 = 1_000_000_000;
 
 /// Most processes that a line names.
-pub(super) const LEFT_NAMED: usize = 8;
+const LEFT_NAMED: usize = 8;
 
 /// How the user's program for a loss is started: with the reason and the command's process id.
 pub(super) type StartProgram<'a> = dyn Fn(&str, u32) -> io::Result<Child> + 'a;
@@ -70,6 +70,11 @@ impl Ending {
     pub(super) fn named_leftovers(&self) -> BTreeMap<u32, String> {
         let some = self.leftovers.iter().take(LEFT_NAMED);
         some.map(|(pid, program)| (*pid, program.clone())).collect()
+    }
+
+    /// How many there are besides.
+    pub(super) fn more_leftovers(&self) -> u64 {
+        self.leftovers.len().saturating_sub(LEFT_NAMED) as u64
     }
 }
 

@@ -48,10 +48,13 @@ pub(super) fn render(sessions: &[SessionStatus], choice: &Choice<'_>, screen: Sc
         let table = hold_table(&rows, choice.verbose);
         let _infallible = write!(out, "\nHolds: {}\n{}", counts(&rows), table.render(screen));
     }
-    for session in sessions.iter().filter(|session| !session.holds.is_empty()) {
-        if let Some(command) = &session.ended_command {
-            let holds = session.holds.iter().map(|hold| format!("{}/{}", hold.kind, hold.name));
-            let holds = visible(&holds.collect::<Vec<_>>().join(", "));
+    for session in sessions {
+        let held = session.holds.iter().filter(|hold| hold.token.is_some());
+        let held: Vec<String> = held.map(|hold| format!("{}/{}", hold.kind, hold.name)).collect();
+        if let Some(command) = &session.ended_command
+            && !held.is_empty()
+        {
+            let holds = visible(&held.join(", "));
             let _infallible = writeln!(out, "\n{holds}: {}", leftovers::told(command));
         }
     }

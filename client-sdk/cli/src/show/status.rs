@@ -67,7 +67,7 @@ pub(super) fn down(upstream: &UpstreamStatus) -> String {
         None => "the upstream".to_owned(),
     };
     match (upstream.state, upstream.since_ms) {
-        (UpstreamState::Up, _) => format!("{what} does not answer"),
+        (UpstreamState::Up, _) => format!("{what} is not available"),
         (_, Some(ms)) => format!("{what} is down for {}", brief(Duration::from_millis(ms))),
         (_, None) => format!("{what} is down"),
     }

@@ -214,10 +214,11 @@ impl Known {
         };
         let of = |command: &str| format!("{command} {kind}{tenant} {}", operand(name));
         let revoke = of("sudo tenure revoke");
-        let left =
-            |holder: &Holder| self.ended_commands.get(&holder.token)?.leftovers.keys().next();
-        if let (None, Some(pid)) = (seen, holder.and_then(left)) {
-            return [look(pid), revoke];
+        let command = holder.and_then(|holder| self.ended_commands.get(&holder.token));
+        let left = command.map(leftovers::present).unwrap_or_default();
+        let left = left.keys().map(u32::to_string).collect::<Vec<_>>().join(",");
+        if seen.is_none() && !left.is_empty() {
+            return [look(left), revoke];
         }
         match (holder, seen) {
             (None, _) if self.standing.waiting > 0 => {

@@ -80,7 +80,7 @@ impl CallError {
     }
 
     /// True if the same call may succeed a little later without anybody doing anything: the agent
-    /// restarts, or its upstream does not answer.
+    /// restarts, or its upstream is not available.
     pub fn is_transient(&self) -> bool {
         match self {
             CallError::Refused(problem) => {

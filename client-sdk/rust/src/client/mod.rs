@@ -208,7 +208,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`CallError`]; `session_unknown`, `session_lost`, `invalid`.
+    /// [`CallError`]; `session_unknown`, `session_lost`, `invalid`; `not_found` by an agent of an earlier version.
     pub async fn leftovers(&self, leftovers: &wire::Leftovers) -> Result<(), CallError> {
         self.transport
             .post_raw("/v1/leftovers", leftovers, Repeat::Harmless, Some(CALL_DEADLINE))

@@ -36,7 +36,8 @@ fn what_a_command_left_behind_is_told_to_its_user_and_to_the_history() {
     let session = bench.register(json!({"tether": "process"}));
     bench.hold(session, json!({"kind": "leader", "name": "x"}));
     let processes = BTreeMap::from([(4711, "sleep".to_owned())]);
-    let leftovers = Leftovers { session, exit_status: Some(3), processes: processes.clone() };
+    let leftovers =
+        Leftovers { session, exit_status: Some(3), processes: processes.clone(), more: 2 };
     let ticket = bench.ask(MALLORY, Request::Leftovers(leftovers.clone()));
     let refusal = bench.reply(ticket).unwrap().unwrap_err();
     assert_eq!(refusal.code(), tenure_wire::Code::SessionUnknown);
@@ -51,7 +52,8 @@ fn what_a_command_left_behind_is_told_to_its_user_and_to_the_history() {
     assert_eq!(told(&mut bench), None);
     bench.ask(ALICE, Request::Leftovers(leftovers));
     bench.pass(Duration::from_secs(90));
-    let ended = EndedCommand { ended_ms: 90_000, exit_status: Some(3), leftovers: processes };
+    let ended =
+        EndedCommand { ended_ms: 90_000, exit_status: Some(3), leftovers: processes, more: 2 };
     assert_eq!(told(&mut bench), Some(ended));
 
     bench.release(session, None).unwrap();
@@ -60,7 +62,8 @@ fn what_a_command_left_behind_is_told_to_its_user_and_to_the_history() {
     let ticket = bench.ask(ALICE, Request::History(resource));
     let Some(Ok(Reply::History(changes))) = bench.reply(ticket) else { panic!("no history") };
     let end = &changes[0].end;
-    let detail = "its command ended 1m30s before, and what that left behind kept the hold";
+    let detail =
+        "it was released; its command ended 1m30s before, and what that left behind kept the hold";
     assert_eq!((end.detail.as_deref(), end.exit_status), (Some(detail), Some(3)));
 }
 

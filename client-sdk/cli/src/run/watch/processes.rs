@@ -217,12 +217,13 @@ impl<'a> Processes<'a> {
         kernel::reap_orphans(|pid| pid == self.guarded.pid() || Some(pid) == program);
     }
 
-    /// What the command has left behind with its hold: the name of the program by the process id.
+    /// What the command has left behind and keeps its hold: the name of the program by the process id.
     pub(super) fn leftovers(&self) -> BTreeMap<u32, String> {
         let family = self.family().unwrap_or_default();
         let leftover =
             |member: &Member| (member.pid.as_raw().unsigned_abs(), family::name(member.pid));
-        family.iter().map(leftover).collect()
+        let keeps = |member: &&Member| self.guarded.is_kept_by(member.pid);
+        family.iter().filter(keeps).map(leftover).collect()
     }
 
     /// The end of the command: its exit status, and whether nothing that it left behind still holds

@@ -132,6 +132,6 @@ leader/a: nobody can tell who holds it
         assert!(is_told(&up));
         let silent = Problem::new(Code::UpstreamUnavailable, "the upstream is not available (x)");
         let told = explain(&args, &up, Some(&silent));
-        assert!(told.contains("store    the upstream does not answer\n"), "{told}");
+        assert!(told.contains("store    the upstream is not available\n"), "{told}");
     }
 }

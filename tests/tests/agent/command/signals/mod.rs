@@ -277,7 +277,6 @@ fn each_line_of_the_page_has_a_proof_and_says_what_is_proved() {
             Trials(trials) => {
                 let tried = trials.iter().flat_map(|trial| trial.signals);
                 let tried: BTreeSet<_> = tried.map(|signal| signal.as_str()).collect();
-                assert!(named(page).is_subset(&tried), "{page}: {tried:?}");
                 assert!(named(page).is_empty() || named(page) == tried, "{page}: {tried:?}");
             }
             Elsewhere(tests) => {
