@@ -16,6 +16,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use unicode_normalization::{UnicodeNormalization, is_nfc};
+
 use crate::{Attributes, Kind, Problem};
 
 /// Longest name of anything, bytes.
@@ -120,11 +122,12 @@ impl From<Invalid> for Box<Problem> {
 /// Whether a value passes its rule.
 pub type Checked = Result<(), Invalid>;
 
-/// 1 to [`NAME_MAX`] bytes of UTF-8 that people can see and tell apart in a log.
+/// 1 to [`NAME_MAX`] bytes of UTF-8 that people can see and tell apart in a log, in the normal form NFC: `é` is one
+/// character, and not `e` with an accent after it.
 ///
 /// # Errors
 ///
-/// When it is empty, too long, has a hidden character, or white space around it.
+/// When it is empty, too long, has a hidden character, has white space around it, or is in another form.
 pub fn visible(field: &str, value: &str) -> Checked {
     visible_within(field, value, NAME_MAX)
 }
@@ -158,7 +161,17 @@ pub fn visible_within(field: &str, value: &str, max: usize) -> Checked {
             format!("{rule}; U+{:04X} cannot be seen beside white space or ASCII", u32::from(bad));
         return Err(Invalid::new(field, value, &rule, "leave that character out"));
     }
+    if !is_nfc(value) {
+        let rule = format!("{rule} in the normal form NFC, in which é is one character");
+        let way_out = "normalise it, as unicodedata.normalize(\"NFC\", name) does in Python, and name.normalize() in JavaScript";
+        return Err(Invalid::new(field, value, &rule, way_out));
+    }
     Ok(())
+}
+
+/// A text in the normal form NFC, as [`visible`] wants it.
+pub fn normal(text: &str) -> String {
+    text.nfc().collect()
 }
 
 fn untrimmed(field: &str, value: &str, max: usize) -> Invalid {
@@ -396,7 +409,7 @@ pub fn optional(field: &str, value: Option<&str>, check: fn(&str, &str) -> Check
 
 /// Control characters, separators and spaces but the ordinary one, bidi controls, fillers, variation
 /// selectors, and characters without width: no two names differ by what cannot be seen. Letters of several
-/// scripts that look alike, and accents that are written in two ways, are not told apart here. The joiners
+/// scripts that look alike are not told apart. The joiners
 /// of Indic scripts, Persian and emoji stay: they change what is seen.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()

@@ -73,6 +73,30 @@ fn names() {
 }
 
 #[test]
+fn what_looks_the_same_is_the_same() {
+    // An accent after its letter, of Hangul a syllable in parts, two marks in the wrong order, and signs that stand for others.
+    let others = [
+        "cafe\u{301}",
+        "\u{1112}\u{1161}\u{11ab}",
+        "a\u{307}\u{323}",
+        "\u{212b}",
+        "\u{2126}",
+        "\u{f900}",
+    ];
+    for other in others {
+        let invalid = visible("name", other).unwrap_err();
+        assert!(invalid.to_string().contains("normalise it"), "{invalid}");
+        assert_eq!(visible("name", &normal(other)), Ok(()), "{other:?}");
+        assert_eq!(existing("name", other), Ok(()), "{other:?}");
+    }
+    // Nothing is put together in these.
+    for good in ["café", "한", "ạ\u{307}", "नमस्ते", "e\u{0329}", "ก็", "👩\u{200d}🔬"]
+    {
+        assert_eq!(visible("name", good), Ok(()), "{good:?}");
+    }
+}
+
+#[test]
 fn tenants_and_projects_have_no_colon() {
     assert!(scope("tenant", "a:b").is_err());
     assert!(scope("tenant", "a/b").is_ok());

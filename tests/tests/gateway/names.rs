@@ -10,7 +10,16 @@ const LONGEST: usize = 200;
 
 /// Names that are good for nothing.
 fn bad_names() -> Vec<String> {
-    let written = ["", "a\u{1b}[31m", "a\r\nb", "a\0b", "a\u{202e}b", "a\u{200d}b", "a\u{9b}b"];
+    let written = [
+        "",
+        "a\u{1b}[31m",
+        "a\r\nb",
+        "a\0b",
+        "a\u{202e}b",
+        "a\u{200d}b",
+        "a\u{9b}b",
+        "cafe\u{301}",
+    ];
     let long = [LONGEST + 1, 240_000].map(|length| "x".repeat(length));
     written.map(str::to_owned).into_iter().chain(long).collect()
 }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use tenure::wire::rules::{NAME_MAX, is_hidden, visible};
+use tenure::wire::rules::{NAME_MAX, is_hidden, normal, visible};
 use tenure::wire::{self, Acquire, Attributes, Kind, Register, Wait};
 use uuid::Uuid;
 
@@ -64,8 +64,9 @@ pub(super) fn wished(args: &WishArgs, kind: Kind, name: Option<String>) -> Acqui
 fn command_name(command: &[OsString]) -> String {
     let base = command.first().and_then(|program| Path::new(program).file_name());
     let base = base.unwrap_or(OsStr::new("")).to_string_lossy();
+    let seen: String = base.chars().filter(|it| !is_hidden(*it) && *it != ' ').collect();
     let mut name = String::new();
-    for letter in base.chars().filter(|letter| !is_hidden(*letter) && *letter != ' ') {
+    for letter in normal(&seen).chars() {
         if name.len() + letter.len_utf8() > NAME_MAX {
             break;
         }
@@ -88,6 +89,8 @@ mod tests {
         check("backup.sh", "backup.sh");
         check("a b\u{7}", "ab");
         check("/", "tenure-run");
+        // As macOS names files.
+        check("cafe\u{301}", "café");
         check(&"ü".repeat(300), &"ü".repeat(100));
     }
 }
