@@ -43,6 +43,8 @@ fn the_agent_is_as_its_document_says() {
     let mut schemathesis = Python::module("schemathesis.cli");
     schemathesis.args(["run", &document, "--no-color", "--generation-deterministic"]);
     schemathesis.args(["--max-examples", EXAMPLES]);
+    let hooks = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
+    schemathesis.env("PYTHONPATH", hooks).env("SCHEMATHESIS_HOOKS", "normal_form");
     // Event streams do not end.
     schemathesis.args(["--exclude-path", "/v1/events", "--exclude-path", "/v1/observe"]);
     let output = schemathesis.current_dir(agent.dir()).output().expect("it starts");
