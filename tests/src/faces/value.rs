@@ -75,15 +75,17 @@ const STRANGE: [&str; 16] = [
     "$(reboot)`reboot`;reboot|reboot",
     "'\"\\`",
     "größe-名前-имя",
-    "e\u{301}a\u{308}o\u{302}",
+    "éäô",
     "\u{5e9}\u{5dc}\u{5d5}\u{5dd} \u{645}\u{631}\u{62d}\u{628}\u{627}",
     "👩\u{200d}👩\u{200d}👧\u{200d}👦",
     "क\u{94d}\u{200d}ष",
     "-1 --help =cmd",
 ];
 
-/// Texts that nothing may be called: invisible, reordering, or read as a command by a terminal, a log or a protocol.
-const HIDDEN: [&str; 28] = [
+/// Texts that nothing may be called: invisible, reordering, not in the normal form, or read as a command by a terminal, a log or a
+/// protocol.
+const HIDDEN: [&str; 29] = [
+    "e\u{301}a\u{308}o\u{302}",
     "nul\0nul",
     "\u{1b}[31mred\u{1b}[0m",
     "\u{1b}]0;title\u{7}",
