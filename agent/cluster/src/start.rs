@@ -9,7 +9,6 @@ use tenure_stores::keyring::Keyring;
 use tenure_stores::remote;
 use tenure_stores::settings::{Broken, OpenError, Opened, Opener, Place};
 use tokio::net::TcpListener;
-use tracing::info;
 
 use crate::control::Client;
 use crate::disk::{Folder, Unusable};
@@ -116,9 +115,7 @@ impl Opener for NodeSettings {
 
     fn reload(&self) -> Result<(), Broken> {
         let Trust::Certificates(tls) = &self.trust else { return Ok(()) };
-        tls.reload()?;
-        info!("read the certificates of the node again, for new connections");
-        Ok(())
+        tls.reload()
     }
 
     fn keyring(&self) -> Option<Arc<dyn Keyring>> {

@@ -43,6 +43,9 @@ impl Reload {
             if let Ok(signal) = timeout(LOOK_EVERY, signals.next()).await {
                 return signal;
             }
+            if let Some(tls) = &self.tls {
+                self.metrics.certificate_expires.set(tls.expires_at());
+            }
             // One stamp may stand for two states of a file that changed twice at once; SIGHUP reads it anyway.
             let place = self.settings.file_of_keys();
             if place.and_then(|place| Stamp::of(&place.path)) != self.stamp {

@@ -134,8 +134,7 @@ impl Scene {
         self.holds.are_renewed_after(&self.agent, boottime_ns());
     }
 
-    /// Starts each node again, one after the other: all connections between nodes are new, and those that stay up have
-    /// read their files at a signal alone.
+    /// Starts each node again, one after the other: all connections between nodes are new.
     #[track_caller]
     fn connect_again(&mut self) {
         for at in 0..COUNT {
@@ -158,7 +157,8 @@ fn a_nodes_key_and_certificate() {
     let authority = authority(&["node", "next"]);
     let mut scene = Scene::start(&authority);
     let old: Vec<_> = scene.nodes.iter().map(Node::shown).collect();
-    scene.replace(|folder| put(folder, &authority, "next"));
+    // Nobody tells the nodes.
+    scene.nodes.iter().for_each(|node| put(&node.folder, &authority, "next"));
     let next = fs::read_to_string(authority.path("next.pem")).expect("it is ours");
     for (node, old) in scene.nodes.iter().zip(old) {
         let shown = node.shown();

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
@@ -12,6 +12,7 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, ServerConfig};
 use tenure_host::clock;
 use tenure_stores::settings::Broken;
+use tenure_stores::settings::from_files::{FromFiles, Source};
 use tenure_stores::settings::tls::{authorities, certificates, private_key, provider};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
@@ -26,10 +27,7 @@ const PROTOCOL: &[u8] = b"tenure-cluster";
 
 /// The certificates in force.
 #[derive(Debug)]
-pub struct Tls {
-    files: Files,
-    current: RwLock<Arc<Current>>,
-}
+pub struct Tls(FromFiles<Files>);
 
 #[derive(Debug)]
 struct Files {
@@ -46,6 +44,28 @@ struct Current {
     is_in_force: bool,
 }
 
+impl Source for Files {
+    type Made = Current;
+    type Error = Broken;
+
+    fn files(&self) -> Vec<&Path> {
+        [&self.ca, &self.certificate, &self.key].map(PathBuf::as_path).to_vec()
+    }
+
+    fn name(&self) -> String {
+        "certificates of the node".to_owned()
+    }
+
+    fn make(&self) -> Result<Current, Broken> {
+        Current::read(self)
+    }
+
+    fn judge(&self, made: &Current) -> Result<(), Broken> {
+        let expired = || Broken::new(CERTIFICATE, "has expired, or begins later: renew it");
+        made.is_in_force.then_some(()).ok_or_else(expired)
+    }
+}
+
 impl Tls {
     /// Reads the certificates of the authority, and this node's own one with its key. One that has expired is warned
     /// of and used: a clock may be wrong, and the other nodes say what is wrong with it.
@@ -55,14 +75,13 @@ impl Tls {
     /// With the key of the first file that is not what it should be.
     pub fn read(ca: &Path, certificate: &Path, key: &Path) -> Result<Tls, Broken> {
         let [ca, certificate, key] = [ca, certificate, key].map(Path::to_owned);
-        let files = Files { ca, certificate, key };
-        let current = Current::read(&files)?;
-        if !current.is_in_force {
+        let tls = Tls(FromFiles::read(Files { ca, certificate, key })?);
+        if !tls.0.latest().is_in_force {
             warn!(
                 "the node's certificate ({CERTIFICATE}) is not in force now: other nodes refuse it; renew it"
             );
         }
-        Ok(Tls { files, current: RwLock::new(Arc::new(current)) })
+        Ok(tls)
     }
 
     /// Reads the files again, for connections from now on.
@@ -71,20 +90,11 @@ impl Tls {
     ///
     /// When they are not good, or the certificate has expired. Then nothing changes.
     pub fn reload(&self) -> Result<(), Broken> {
-        let current = Current::read(&self.files)?;
-        if !current.is_in_force {
-            return Err(Broken::new(CERTIFICATE, "has expired, or begins later: renew it"));
-        }
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
-        Ok(())
-    }
-
-    fn current(&self) -> Arc<Current> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.reload()
     }
 
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.current().server));
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().await.server));
         Ok(acceptor.accept(stream).await?.into())
     }
 
@@ -98,7 +108,7 @@ impl Tls {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let connector = TlsConnector::from(Arc::clone(&self.current().client));
+        let connector = TlsConnector::from(Arc::clone(&self.0.current().await.client));
         Ok(connector.connect(name, stream).await?.into())
     }
 }

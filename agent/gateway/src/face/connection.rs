@@ -80,7 +80,7 @@ impl Shared {
             // gRPC without TLS begins with the preface of HTTP/2.
             return self.http(stream, peer, seat, Protocol::AsItBegins).await;
         };
-        let agreeing = TlsAcceptor::from(tls.config()).accept(stream);
+        let agreeing = async { TlsAcceptor::from(tls.config().await).accept(stream).await };
         let agreed = self.drain.run_until_cancelled(timeout(HEAD_WITHIN, agreeing)).await;
         let stream = match agreed {
             Some(Ok(Ok(stream))) => stream,

@@ -3,7 +3,7 @@
 mod certificate;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
@@ -12,6 +12,7 @@ use rustls::version::{TLS12, TLS13};
 use tenure_host::clock;
 use tenure_service::browsers::Host;
 use tenure_stores::settings::Refusal;
+use tenure_stores::settings::from_files::{FromFiles, Source};
 use tenure_stores::settings::tls::{authorities, certificates, private_key, provider};
 use tracing::{info, warn};
 
@@ -60,16 +61,41 @@ impl TlsError {
 
 /// The certificates in force.
 #[derive(Debug)]
-pub struct Tls {
-    files: Files,
-    current: RwLock<Arc<Current>>,
-}
+pub struct Tls(FromFiles<Files>);
 
+/// What connections are served with.
 #[derive(Debug)]
-struct Current {
+pub struct Current {
     config: Arc<ServerConfig>,
     expires_at: u64,
     names: CertifiedHosts,
+}
+
+impl Source for Files {
+    type Made = Current;
+    type Error = TlsError;
+
+    fn files(&self) -> Vec<&Path> {
+        let clients = self.clients.as_ref().map(|clients| &*clients.ca);
+        [&*self.certificate, &*self.key].into_iter().chain(clients).collect()
+    }
+
+    fn name(&self) -> String {
+        "certificates of the gateway".to_owned()
+    }
+
+    fn make(&self) -> Result<Current, TlsError> {
+        Current::read(self)
+    }
+
+    fn judge(&self, made: &Current) -> Result<(), TlsError> {
+        if made.left() == Duration::ZERO {
+            let wrong = TlsError::of(CERTIFICATE, &self.certificate);
+            return Err(wrong("has expired: renew it".to_owned()));
+        }
+        made.tell_expiry();
+        Ok(())
+    }
 }
 
 impl Tls {
@@ -80,9 +106,9 @@ impl Tls {
     ///
     /// With the first file that is not what it should be.
     pub fn read(files: Files) -> Result<Tls, TlsError> {
-        let current = Current::read(&files)?;
-        current.tell_expiry();
-        Ok(Tls { files, current: RwLock::new(Arc::new(current)) })
+        let tls = Tls(FromFiles::read(files)?);
+        tls.0.latest().tell_expiry();
+        Ok(tls)
     }
 
     /// Reads the files again, for connections from now on.
@@ -91,41 +117,30 @@ impl Tls {
     ///
     /// When they are not good, or the certificate has expired. Then nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let current = Current::read(&self.files)?;
-        if current.left() == Duration::ZERO {
-            let wrong = TlsError::of(CERTIFICATE, &self.files.certificate);
-            return Err(wrong("has expired: renew it".to_owned()));
-        }
-        current.tell_expiry();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
-        Ok(())
+        self.0.reload()
     }
 
-    /// The configuration of the next connection.
-    pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current().config)
+    /// The configuration of a connection that begins now: that of the files, if they are good.
+    pub async fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.current().await.config)
     }
 
     /// True if the certificate is for this host.
     pub fn is_for(&self, host: &Host<'_>) -> bool {
-        self.current().names.has(host)
+        self.0.latest().names.has(host)
     }
 
     /// s since 1970.
     pub fn expires_at(&self) -> u64 {
-        self.current().expires_at
+        self.0.latest().expires_at
     }
 
     /// Says when the certificate expires if that is soon.
     pub fn remind(&self) {
-        let current = self.current();
+        let current = self.0.latest();
         if current.left() <= SOON {
             current.tell_expiry();
         }
-    }
-
-    fn current(&self) -> Arc<Current> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -176,9 +191,9 @@ impl Current {
         let (left, at) = (self.left(), self.expires_at);
         let days = left.as_secs() / S_PER_DAY;
         if left == Duration::ZERO {
-            warn!(at, "the certificate has expired: agents refuse it; renew it and send SIGHUP");
+            warn!(at, "the certificate has expired: agents refuse it; renew it");
         } else if left <= SOON {
-            warn!(days, at, "the certificate expires soon; renew it and send SIGHUP");
+            warn!(days, at, "the certificate expires soon; renew it");
         } else {
             info!(days, at, "the certificate is good");
         }

@@ -291,7 +291,7 @@ type Secured = <MakeRustlsConnect as MakeTlsConnect<Wire>>::TlsConnect;
 
 /// TLS with the certificate checked for that name.
 async fn secured(trust: &Trust, host: &str) -> Result<Secured, InvalidDnsNameError> {
-    let mut tls = MakeRustlsConnect::new((*trust.config().await).clone());
+    let mut tls = MakeRustlsConnect::new((*trust.current().await).clone());
     MakeTlsConnect::<Wire>::make_tls_connect(&mut tls, host)
 }
 

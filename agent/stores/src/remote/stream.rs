@@ -135,7 +135,7 @@ pub async fn secure(
     // A server that does not know TLS waits for more, until whoever waits for the whole connection has
     // had enough; this has to be told apart before.
     let share = connect_timeout / 4 * 3;
-    let secured = TlsConnector::from(trust.config().await).connect(name, stream);
+    let secured = TlsConnector::from(trust.current().await).connect(name, stream);
     match timeout(share, secured).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => Err(failed(error)),

@@ -3,6 +3,7 @@
 //! [`Stores`] has those of every kind of store in `KINDS`, which is all that others know of a kind. A new
 //! one writes [`Settings`] and [`Opener`], and adds itself to `KINDS`.
 
+pub mod from_files;
 mod opener;
 pub mod secret;
 pub mod tls;
@@ -26,7 +27,8 @@ const KINDS: [fn() -> Box<dyn Settings>; 4] =
 pub type Refusal = String;
 
 /// A key whose value breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {rule}")]
 pub struct Broken {
     pub key: String,
     pub rule: Refusal,

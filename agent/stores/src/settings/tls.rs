@@ -1,138 +1,44 @@
 //! Settings of TLS.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use std::{fmt, io};
+use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
-use tracing::{info, warn};
 
+use super::from_files::{FromFiles, Source};
 use super::{Broken, Refusal};
 
-/// The settings of TLS connections: trusted authorities, and the agent's own certificate if it has one. A connection
-/// that begins after a file was replaced has the new settings, so that a rotation takes no restart. Clones share the
-/// settings that were read last.
-#[derive(Clone)]
-pub struct Trust(Arc<Origin>);
+/// The settings of TLS connections: trusted authorities, and the agent's own certificate if it has one.
+pub type Trust = FromFiles<Section>;
 
-struct Origin {
-    section: String,
+/// The files of a section of settings.
+pub struct Section {
+    name: String,
     files: Files,
-    latest: Mutex<Latest>,
-    /// Held by whoever reads the files.
-    reading: Mutex<()>,
 }
 
-/// The settings that were read last.
-struct Latest {
-    config: Arc<ClientConfig>,
-    /// The state of the files before they were read.
-    stamps: Stamps,
-    /// What was wrong with the files since then.
-    broken: Option<Broken>,
-}
+impl Source for Section {
+    type Made = ClientConfig;
+    type Error = Broken;
 
-impl fmt::Debug for Trust {
-    /// Without the private key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Trust")
-    }
-}
-
-impl Trust {
-    /// The settings for a connection that begins now. Those that were read last if something is wrong with the files
-    /// at this moment: one of them may be replaced, and another not yet.
-    ///
-    /// Reads on another thread, and waits for it a second at most: beats go on meanwhile. Within a runtime.
-    pub async fn config(&self) -> Arc<ClientConfig> {
-        let origin = Arc::clone(&self.0);
-        // A disk that hangs leaves the settings as they were.
-        let _read = timeout(READ_MAX, spawn_blocking(move || origin.look())).await;
-        Arc::clone(&lock(&self.0.latest).config)
+    fn files(&self) -> Vec<&Path> {
+        let Files { ca, certificate, key } = &self.files;
+        [ca, certificate, key].into_iter().filter_map(Option::as_deref).collect()
     }
 
-    /// Reads the files again, and the authorities of this host where no file has others, for connections from now on.
-    ///
-    /// # Errors
-    ///
-    /// With the key of the file that is not what it should be. Then nothing changes.
-    pub fn reload(&self) -> Result<(), Broken> {
-        let _reading = lock(&self.0.reading);
-        self.0.read_again(self.0.files.stamps())
-    }
-}
-
-impl Origin {
-    /// Reads the files again if one of them has changed.
-    fn look(&self) {
-        // Somebody reads already, or waits for a disk.
-        let Ok(_reading) = self.reading.try_lock() else { return };
-        let stamps = self.files.stamps();
-        {
-            let mut latest = lock(&self.latest);
-            if stamps == latest.stamps {
-                latest.broken = None;
-                return;
-            }
-        }
-        let Err(broken) = self.read_again(stamps) else { return };
-        let mut latest = lock(&self.latest);
-        // An agent without a connection looks several times a second.
-        if latest.broken.as_ref() != Some(&broken) {
-            let Broken { key, rule } = &broken;
-            warn!("connecting with the certificates that were read last: {key} {rule}");
-            latest.broken = Some(broken);
-        }
+    fn name(&self) -> String {
+        format!("certificates of [{}]", self.name)
     }
 
-    /// Reads the files, of which these are the stamps. For whoever has `reading`.
-    fn read_again(&self, stamps: Stamps) -> Result<(), Broken> {
-        let config = Arc::new(self.files.config(&self.section)?);
-        let mut latest = lock(&self.latest);
-        if stamps != latest.stamps {
-            info!("read the certificates of [{}] again, for new connections", self.section);
-        }
-        *latest = Latest { config, stamps, broken: None };
-        Ok(())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The state of each file of a section. One state may stand for two contents of a file that changed twice at once;
-/// a reload reads the files anyway.
-type Stamps = [Option<Stamp>; 3];
-
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    /// That of a file; `None` while it cannot be looked at.
-    fn of(path: &Path) -> Option<Stamp> {
-        let found = fs::metadata(path).ok()?;
-        Some(Stamp {
-            inode: found.ino(),
-            length: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
+    fn make(&self) -> Result<ClientConfig, Broken> {
+        self.files.config(&self.name)
     }
 }
 
@@ -140,8 +46,6 @@ const CA: &str = "tls_ca_file";
 const CERTIFICATE: &str = "tls_cert_file";
 const KEY: &str = "tls_key_file";
 
-/// The longest wait for a disk, before a connection begins with the settings that were read last.
-const READ_MAX: Duration = Duration::from_secs(1);
 /// Most bytes of a file with certificates.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Most certificates in a file.
@@ -179,17 +83,7 @@ impl Files {
     ///
     /// With the key of the file that is not what it should be; `upstream` without one.
     pub fn read(&self, section: &str) -> Result<Trust, Broken> {
-        // Before they are read: what changes meanwhile is noticed.
-        let stamps = self.stamps();
-        let config = Arc::new(self.config(section)?);
-        let latest = Mutex::new(Latest { config, stamps, broken: None });
-        let (section, files) = (section.to_owned(), self.clone());
-        Ok(Trust(Arc::new(Origin { section, files, latest, reading: Mutex::default() })))
-    }
-
-    fn stamps(&self) -> Stamps {
-        let Files { ca, certificate, key } = self;
-        [ca, certificate, key].map(|file| file.as_deref().and_then(Stamp::of))
+        FromFiles::read(Section { name: section.to_owned(), files: self.clone() })
     }
 
     fn config(&self, section: &str) -> Result<ClientConfig, Broken> {
@@ -356,6 +250,7 @@ macro_rules! tls_keys {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use nix::sys::stat::Mode;
