@@ -26,15 +26,11 @@ pub(super) fn at_first(
     error: &RedisError,
 ) -> ConnectError {
     match meaning(peer, login, password, error) {
-        ConnectError::Lost { peer, .. } => ConnectError::Refused {
-            peer,
-            cause: "it hung up at the first word".to_owned(),
-            way_out: if plain {
-                "; if it speaks TLS on this port, write rediss with two s in upstream"
-            } else {
-                ""
-            },
-        },
+        // A server that ends at this moment does the same.
+        ConnectError::Lost { peer, .. } if plain => {
+            let cause = "it hung up at the first word; if it speaks TLS on this port, write rediss with two s in upstream";
+            ConnectError::Lost { peer, cause: cause.to_owned() }
+        }
         error => error,
     }
 }
