@@ -60,13 +60,15 @@ async fn what_is_due_is_found_by_an_index() {
     let questions = [
         "select tenure.upkeep(0)::text",
         "select tenure.tend('t', 'semaphore', 1024, 0)::text",
-        "select tenure.end_overdue('t', 'semaphore', 'other', 0)::text",
-        "select tenure.standing('t', 'semaphore', 'other', 10)::text",
+        "select tenure.end_overdue('t', 'semaphore', 'r1', 0)::text",
+        "select tenure.standing('t', 'semaphore', 'r1', 10)::text",
     ];
     // A plan for all values takes over after some calls.
     for turn in 0..12_i64 {
         add(&client, "t", "due", turn % 2, false, -1).await;
         for question in questions {
+            // Until they are flushed, the scans of transactions before are counted with those of this one.
+            second.query_one("select pg_stat_force_next_flush()", &[]).await.unwrap();
             let transaction = second.transaction().await.unwrap();
             transaction.query_one(question, &[]).await.unwrap();
             let scans =
