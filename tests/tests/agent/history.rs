@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tenure_tests::harness::{Agent, Fleet, TenureRun, binary, eventually};
 
@@ -64,6 +65,23 @@ fn every_host_tells_who_held_it_and_how_that_ended() {
         assert!(changes[2]["token"].as_u64() < changes[0]["token"].as_u64());
     }
     fleet.is_left_empty();
+}
+
+#[test]
+fn why_knows_an_end_of_this_moment() {
+    let fleet = Fleet::start();
+    let [holding, asked] = &fleet.agents[..] else { panic!("there are two") };
+    let sleep = ["sleep", "1000"];
+    let mut work = TenureRun::new(&holding.socket(), &["--leader", "nightly"], &sleep).start();
+    history_of(asked, 1);
+    work.signal(Signal::SIGTERM);
+    work.wait();
+    let mut command = Command::new(binary("tenure"));
+    let output =
+        command.env("TENURE_SOCKET", asked.socket()).args(["why", "leader", "nightly"]).output();
+    let told = String::from_utf8(output.expect("the command runs").stdout).expect("it is UTF-8");
+    assert!(told.contains("released by "), "{told}");
+    assert!(!told.contains("its end was not told"), "{told}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tenure::wire::{
     ANOTHER_PRINCIPAL, EndedCommand, Happened, History, HistoryEntry, HoldView, Holder, Kind,
     Standing, Status, UpstreamState,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::ask;
 use super::history::{at, why as reason};
@@ -36,6 +36,9 @@ const CHANGES: usize = 5;
 
 /// The longest wait for a store that is known to be away.
 const AWAY_ANSWER_MAX: Duration = Duration::from_millis(500);
+/// The history hears of an end later than the store, since agents tell it of several at once: it is asked again so often.
+const ENDS_LOOKS: usize = 5;
+const ENDS_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// All that the agents know of a resource.
 #[derive(Serialize)]
@@ -78,8 +81,19 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
             return Err(failure);
         }
     };
+    let lacks_an_end = |history: &History| {
+        history.changes.iter().any(|change| is_untold(change, history, &standing))
+    };
+    let mut history = client.history(*kind, name, tenant.as_deref()).await;
+    for _ in 0..ENDS_LOOKS {
+        if !history.as_ref().is_ok_and(lacks_an_end) {
+            break;
+        }
+        sleep(ENDS_LOOK_EVERY).await;
+        history = client.history(*kind, name, tenant.as_deref()).await;
+    }
     // Who holds it is told all the same.
-    let (history, unknown) = match client.history(*kind, name, tenant.as_deref()).await {
+    let (history, unknown) = match history {
         Ok(history) => (history, None),
         Err(error) => {
             let (tenant, name) = (standing.tenant.clone(), standing.name.clone());
@@ -92,6 +106,15 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
         return print_json(&known);
     }
     print(&known.explain(super::when::now()))
+}
+
+/// True of a grant that is over, and whose end nobody told the history.
+fn is_untold(change: &HistoryEntry, history: &History, standing: &Standing) -> bool {
+    let of_it = |other: &HistoryEntry| other.token == change.token && other.what != change.what;
+    let has_ended = history.changes.iter().any(of_it);
+    let is_held = standing.holders.iter().any(|holder| holder.token == change.token)
+        || standing.holding > standing.holders.len() as u64;
+    change.what == Happened::Granted && !has_ended && !is_held
 }
 
 /// The commands of the caller's own sessions that have ended while their holds of a resource go on.
@@ -185,10 +208,7 @@ impl Known {
                 shown(&reason(change))
             );
         }
-        let of_it = |other: &HistoryEntry| other.token == change.token && other.what != change.what;
-        let has_ended = self.history.changes.iter().any(of_it);
-        let is_held = self.standing.holders.iter().any(|holder| holder.token == change.token);
-        if has_ended || is_held || self.standing.holding > self.standing.holders.len() as u64 {
+        if !is_untold(change, &self.history, &self.standing) {
             return format!("{at}  granted to {name} on {host}");
         }
         let silent = "its end was not told: its host or agent fell silent";
