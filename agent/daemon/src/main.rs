@@ -46,9 +46,11 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
             return ExitCode::from(exit::USAGE);
         }
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
+        Err(help) => {
+            let printed = help.print().and_then(|()| io::stdout().flush());
+            let Err(error) = printed else { return ExitCode::SUCCESS };
+            let _ = writeln!(io::stderr(), "tenured: standard output: {error}");
+            return ExitCode::FAILURE;
         }
     };
     if let Some(Command::Gateway { arguments }) = &cli.command {

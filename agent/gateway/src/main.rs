@@ -57,9 +57,11 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
             return ExitCode::from(USAGE);
         }
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
+        Err(help) => {
+            let printed = help.print().and_then(|()| io::stdout().flush());
+            let Err(error) = printed else { return ExitCode::SUCCESS };
+            let _ = writeln!(io::stderr(), "tenured-gateway: standard output: {error}");
+            return ExitCode::FAILURE;
         }
     };
     // Before there is any secret.

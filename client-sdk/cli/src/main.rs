@@ -111,7 +111,6 @@ fn help(error: &clap::Error, words: &[String]) -> Result<u8, Failure> {
     if error.use_stderr() && !shows_help {
         return Err(Failure::new(exit::USAGE, usage::line(error, words)));
     }
-    // There is nowhere left to say that this failed.
-    let _printed = error.print();
+    output::print_help(error)?;
     Ok(if shows_help { exit::USAGE } else { 0 })
 }

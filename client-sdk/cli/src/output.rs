@@ -19,10 +19,23 @@ use crate::show::visible;
 /// When stdout cannot be written to; a reader that went away (`| head`) is a silent one.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(unwritten)
+}
+
+/// Prints the help that was asked for, with the styles of a terminal.
+///
+/// # Errors
+///
+/// Those of [`print()`].
+pub(crate) fn print_help(help: &clap::Error) -> Result<(), Failure> {
+    help.print().and_then(|()| io::stdout().flush()).map_err(unwritten)
+}
+
+fn unwritten(error: io::Error) -> Failure {
+    match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(exit::by_signal(13), ""),
         _ => Failure::new(exit::REFUSED, format!("standard output: {error}")),
-    })
+    }
 }
 
 /// Prints a value as JSON, indented.

@@ -5,6 +5,7 @@ mod exit_codes;
 mod habits;
 mod kept;
 mod life;
+mod outputs;
 mod prompts;
 mod run;
 mod service;
