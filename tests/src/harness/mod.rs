@@ -87,7 +87,7 @@ pub use nodes::{Node, Nodes};
 pub use page::{PageFile, PageSlot};
 pub use passage::Passage;
 pub use pattern_runners::PatternRunners;
-pub use plane_clients::{Library, PlaneClients, Worked};
+pub use plane_clients::{Library, PlaneClients, Work};
 pub use puppet::Puppet;
 pub use python::{Python, interpreter as python_interpreter};
 pub use routes::{FakeProxy, RouteStream, Runners, Told, channel, register, runner};

@@ -56,7 +56,7 @@ impl Library {
 
 /// The work of a client.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Worked {
+pub struct Work {
     /// How often it has called.
     pub calls: u64,
     /// The statuses of calls and streams that failed.
@@ -81,7 +81,7 @@ pub trait PlaneClients {
     fn work(&mut self, client: &str, proxy: &str);
 
     /// Its work so far.
-    fn worked(&mut self, client: &str) -> Worked;
+    fn worked(&mut self, client: &str) -> Work;
 
     /// Ends its work.
     fn rest(&mut self, client: &str);
@@ -119,7 +119,7 @@ impl PlaneClients for Foreign {
         self.of_client("work", client, json!({"mailbox": client, "proxy": proxy}));
     }
 
-    fn worked(&mut self, client: &str) -> Worked {
+    fn worked(&mut self, client: &str) -> Work {
         serde_json::from_value(self.of_client("report", client, json!({}))).expect("a report")
     }
 
@@ -137,7 +137,7 @@ struct TonicClients {
 struct TonicClient {
     name: String,
     channel: Channel,
-    worked: Arc<Mutex<Worked>>,
+    worked: Arc<Mutex<Work>>,
     work: JoinSet<()>,
 }
 
@@ -205,7 +205,7 @@ impl PlaneClients for TonicClients {
         });
     }
 
-    fn worked(&mut self, client: &str) -> Worked {
+    fn worked(&mut self, client: &str) -> Work {
         lock(&self.clients[client].worked).clone()
     }
 
@@ -214,7 +214,7 @@ impl PlaneClients for TonicClients {
     }
 }
 
-fn lock(worked: &Mutex<Worked>) -> MutexGuard<'_, Worked> {
+fn lock(worked: &Mutex<Work>) -> MutexGuard<'_, Work> {
     worked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -262,7 +262,7 @@ async fn register(channel: &Channel, id: &str, address: &str) -> String {
 }
 
 /// Counts what it is told; the status with which the stream ends.
-async fn follow(channel: Channel, worked: &Mutex<Worked>) -> Status {
+async fn follow(channel: Channel, worked: &Mutex<Work>) -> Status {
     let mut stream = match RoutesClient::new(channel).watch(WatchRequest::default()).await {
         Ok(answer) => answer.into_inner(),
         Err(status) => return status,
