@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tenure
 from tenure import _http, _socket, _sse, events, page
-from tenure._awaiting import within
+from tenure._awaiting import AsyncIo, within
 from tenure._blocking import BlockingIo
 from tenure._calls import Calls
 from tenure._core import Core
+from tenure._effects import Io
+from tenure._life import Life
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
@@ -204,15 +208,125 @@ def test_the_clock_is_that_of_uptime() -> None:
     assert time.CLOCK_BOOTTIME == page.BOOTTIME
 
 
+class Granted:
+    """A hold whose session has neither a watch nor an agent."""
+
+    def __init__(self, directory: Path, io: Io | None = None) -> None:
+        self.file, hold = PageFile(directory / "page"), str(uuid.uuid4())
+        until = page.boottime_ns() + 10**10
+        self.file.slot(0, hold, until)
+        self.io = io or BlockingIo()
+        registered = {"session": self.file.session, "page": str(self.file.path)}
+        self.core = Core(self.io, Calls("/nowhere"), registered, self.file.open())
+        self.core.connected = False
+        self.answer = {"hold": hold, "kind": "leader", "name": "r", "token": 7, "ttl_ms": 30_000, "slot": 0}
+        self.answer |= {"valid_ms": 10_000, "valid_until_boottime_ns": until}
+        self.cell = BlockingIo().run(self.core._granted(self.answer, until - 10**10))
+        self.life = Life(self.io, "/nowhere", {})
+
+    def turns(self, valid_until: int) -> None:
+        self.file.slot(0, self.cell.id, valid_until)
+
+    def tell(self, reason: str) -> None:
+        data = {"hold": self.cell.id, "kind": "leader", "name": "r", "token": 7, "reason": reason}
+        told = events.parse("lost", json.dumps(data))
+        assert isinstance(told, tenure.Lost)
+        self.core._apply(told, self.core.streams)
+
+
+def checks(hold: tenure.Hold) -> None:
+    with pytest.raises(tenure.Lost) as lost:
+        hold.check()
+    assert lost.value.reason is tenure.Reason.EXPIRED
+
+
+def releases(hold: tenure.Hold) -> None:
+    with pytest.raises(tenure.Lost) as lost:
+        hold.release()
+    assert lost.value.reason is tenure.Reason.EXPIRED
+
+
+def leaves_a_block(hold: tenure.Hold) -> None:
+    with pytest.raises(tenure.Lost) as lost, hold:
+        hold.check()
+    assert lost.value.reason is tenure.Reason.EXPIRED
+
+
+def asks(hold: tenure.Hold) -> None:
+    assert hold.lost is not None
+
+
+@pytest.mark.parametrize("notices", [checks, releases, leaves_a_block, asks])
+def test_a_thread_that_notices_the_end_before_the_watch_does_records_it(
+    notices: Callable[[tenure.Hold], None], tmp_path: Path
+) -> None:
+    granted, told = Granted(tmp_path), list[tenure.Lost]()
+    hold = tenure.Hold(granted.life, granted.core, granted.cell)
+    hold.on_lost(told.append)
+    assert hold.lost is None
+    granted.turns(page.boottime_ns() - 1)
+    notices(hold)
+    assert hold.lost is not None and hold.lost.reason is tenure.Reason.EXPIRED
+    assert [one.reason for one in told] == [tenure.Reason.EXPIRED] and hold.wait_until_over(0)
+    # It stays lost, and the agent's reason is better.
+    granted.turns(page.boottime_ns() + 10**10)
+    assert not hold.is_held()
+    granted.tell("max_hold")
+    assert hold.lost.reason is tenure.Reason.MAX_HOLD
+    with pytest.raises(tenure.Lost, match="max_hold"):
+        hold.release()
+    granted.core.end("the test is over")
+
+
+def test_a_task_that_notices_the_end_before_the_watch_does_records_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        granted, told = Granted(tmp_path, AsyncIo(asyncio.get_running_loop())), list[tenure.Lost]()
+        hold = tenure.aio.Hold(granted.life, granted.core, granted.cell)
+        hold.on_lost(told.append)
+        with pytest.raises(tenure.Lost):
+            async with hold:
+                granted.turns(page.boottime_ns() - 1)
+        assert hold.lost is not None and hold.lost.reason is tenure.Reason.EXPIRED
+        assert [one.reason for one in told] == [tenure.Reason.EXPIRED]
+        granted.core.end("the test is over")
+
+    asyncio.run(main())
+
+
+def test_a_hold_that_was_given_up_before_its_reason_came_is_lost(tmp_path: Path) -> None:
+    granted, told = Granted(tmp_path), list[tenure.Lost]()
+    hold = tenure.Hold(granted.life, granted.core, granted.cell)
+    hold.on_lost(told.append)
+    # As an agent ends it.
+    granted.turns(0)
+    with pytest.raises(tenure.Lost) as lost:
+        hold.check()
+    # A restarted agent may have given it another slot.
+    assert lost.value.reason is tenure.Reason.UNTOLD and hold.lost is None
+    with pytest.raises(tenure.Lost):
+        hold.release()
+    assert hold.lost is not None and [one.reason for one in told] == [tenure.Reason.UNTOLD]
+    granted.tell("revoked")
+    assert hold.lost.reason is tenure.Reason.REVOKED
+    granted.core.end("the test is over")
+
+
+def test_a_hold_that_was_given_back_is_not_lost(tmp_path: Path) -> None:
+    granted, told = Granted(tmp_path), list[tenure.Lost]()
+    hold = tenure.Hold(granted.life, granted.core, granted.cell)
+    hold.on_lost(told.append)
+    hold.release()
+    granted.turns(0)
+    granted.tell("expired")
+    hold.release()
+    assert hold.lost is None and not told
+    granted.core.end("the test is over")
+
+
 def test_a_grant_that_overtakes_an_older_snapshot_is_kept(tmp_path: Path) -> None:
-    file, hold = PageFile(tmp_path / "page"), str(uuid.uuid4())
-    until = page.boottime_ns() + 10**10
-    file.slot(0, hold, until)
-    core = Core(BlockingIo(), Calls("/nowhere"), {"session": file.session, "page": str(file.path)}, file.open())
-    answer = {"hold": hold, "kind": "leader", "name": "r", "token": 7, "ttl_ms": 30_000, "slot": 0}
-    answer |= {"valid_ms": 10_000, "valid_until_boottime_ns": until}
-    cell = core.io.run(core._granted(answer, until - 10**10))
-    view = {**answer, "state": "waiting", "valid_ms": 0, "valid_until_boottime_ns": 0}
+    granted = Granted(tmp_path)
+    core, cell = granted.core, granted.cell
+    view = {**granted.answer, "state": "waiting", "valid_ms": 0, "valid_until_boottime_ns": 0}
 
     def snapshot(*views: dict[str, object]) -> events.Snapshot:
         return events.Snapshot("none", tuple(events.HoldView.parse(one) for one in views))

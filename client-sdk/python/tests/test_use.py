@@ -268,7 +268,7 @@ def test_the_loss_to_a_stopped_agent_is_raised_without_asking_it(
     tenure_agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than this test lasts.
-    monkeypatch.setattr("tenure._core.TRY_DEADLINE", 600.0)
+    monkeypatch.setattr("tenure._debts.TRY_DEADLINE", 600.0)
     told: list[tenure.Lost] = []
 
     def thread() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from . import page
 from .errors import Lost, Reason
 
 _log = logging.getLogger("tenure")
+_EARLY_LOSSES_MAX = 64
 
 
 class Cell:
@@ -47,6 +49,10 @@ class Cell:
     def what(self) -> str:
         return f"{self.kind}/{self.name}"
 
+    def awaits_word(self) -> bool:
+        """True of what is over, or seen to be, before the agent has said why."""
+        return not self.told and not self.released
+
     def is_over(self) -> bool:
         return self.released or self.lost is not None
 
@@ -73,6 +79,14 @@ class Cell:
         self.released = True
         return True
 
+    def lapse(self) -> bool:
+        """Ends it as lost if its valid-until has passed: that needs no word of the agent. Returns whether it was not over."""
+        return self._has_expired() and self.lose(Reason.EXPIRED, told=False)
+
+    def _has_expired(self) -> bool:
+        valid_until = page.valid_until_ns(self.view) or self.seen_valid_until
+        return valid_until <= page.boottime_ns()
+
     def _tell(self) -> None:
         self.told = True
         self.explained.set()
@@ -85,9 +99,37 @@ class Cell:
         reason = Reason.UNTOLD
         if self.released:
             reason = Reason.RELEASED
-        elif self.seen_valid_until <= page.boottime_ns() or page.valid_until_ns(self.view):
+        elif self._has_expired():
             reason = Reason.EXPIRED
         return Lost(reason, self.token, self.what, hold=self.id)
+
+
+class Strays:
+    """Losses that came before their grant, and holds that were given up before their loss came. Changed only under
+    its session's lock."""
+
+    def __init__(self) -> None:
+        self._losses: dict[str, Lost] = {}
+        """By hold: the grant is on its way here."""
+        self._cells: weakref.WeakValueDictionary[str, Cell] = weakref.WeakValueDictionary()
+        """Lost, and given up, before the agent said why."""
+
+    def wait_for_word(self, cell: Cell) -> None:
+        if cell.lost is not None and not cell.told:
+            self._cells[cell.id] = cell
+
+    def put(self, loss: Lost) -> None:
+        cell = self._cells.pop(loss.hold, None)
+        if cell is not None:
+            cell.lose(loss.reason, told=True, by=loss.by, word=loss.word, detail=loss.detail)
+            return
+        if len(self._losses) >= _EARLY_LOSSES_MAX:
+            self._losses.pop(next(iter(self._losses)))
+        self._losses[loss.hold] = loss
+
+    def take(self, hold: str) -> Lost | None:
+        """The loss of a hold that is granted only now."""
+        return self._losses.pop(hold, None)
 
 
 def notify(cells: list[Cell]) -> None:

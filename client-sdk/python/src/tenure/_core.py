@@ -22,8 +22,8 @@ from ._calls import (
     Unsent,
     waiting,
 )
-from ._cell import Cell, notify
-from ._debts import release_later, settle
+from ._cell import Cell, Strays, notify
+from ._debts import release_later, release_now, settle
 from ._effects import Io, Pause, Steps
 from ._feed import Feed
 from ._watch import Watch
@@ -42,7 +42,6 @@ from .errors import (
 
 Json = dict[str, Any]
 
-_EARLY_LOSSES_MAX = 64
 _ADVICE_MAX = 5.0
 _HOLD_FIELD = '"hold":"'
 _UUID_LENGTH = 36
@@ -66,7 +65,7 @@ class Core:
         # The garbage collector may end it while this thread has the lock.
         self.lock = threading.RLock()
         self.cells: dict[str, Cell] = {}
-        self._early: dict[str, Lost] = {}
+        self._strays = Strays()
         self._feeds: list[Feed] = []
         self._watch = Watch(self)
         self._request_ids = RequestIds()
@@ -124,6 +123,7 @@ class Core:
         self.lock = threading.RLock()
         self.io.forked()
         self.gone = "it belongs to the process that this one was forked from"
+        self.connected = False
         if self.stream is not None:
             self.stream.close()
         self.calls.close()
@@ -241,13 +241,22 @@ class Core:
             if uncertain and self.gone is None:
                 self.io.spawn(settle(self, ask), "settle")
 
+    def conclude(self, cell: Cell) -> Lost:
+        """Why it is not held, as its page has shown. If valid-until has passed it is lost for good, whether or not the
+        watch has looked."""
+        with self.lock:
+            over = [cell] if cell.lapse() else []
+        notify(over)
+        return cell.loss()
+
     def release(self, cell: Cell) -> Steps[None]:
-        """Gives the hold back, so that the next waiter anywhere has it at once. What the agent cannot be
-        told now it is told in the background."""
+        """Gives the hold back, so that the next waiter anywhere has it at once. One that is not held any more is lost.
+        What the agent cannot be told now it is told in the background."""
         with self.lock:
             held = page.is_held(cell.view)
-            mine = cell.release()
+            mine = cell.release() if held else cell.lapse() or cell.lose(Reason.UNTOLD, told=False)
             self.cells.pop(cell.id, None)
+            self._strays.wait_for_word(cell)
         if not mine and (cell.lost is None or cell.told):
             return
         if mine:
@@ -255,19 +264,8 @@ class Core:
         if not held:
             # Nobody waits for what is over, and the agent may be stopped.
             self.io.spawn(release_later(self, cell.id), "release")
-            return
-        answered = False
-        try:
-            yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=TRY_DEADLINE)
-            answered = True
-        except (AgentUnavailable, UpstreamUnavailable):
-            pass
-        except TenureError:
-            # The agent has no such hold: as good as released.
-            answered = True
-        finally:
-            if not answered and self.gone is None:
-                self.io.spawn(release_later(self, cell.id), "release")
+        else:
+            yield from release_now(self, cell.id)
 
     def release_in_background(self, cell: Cell) -> None:
         self.io.spawn(self.release(cell), "release")
@@ -277,10 +275,7 @@ class Core:
         try:
             page.check_clock(asked_at, answer["valid_ms"], answer["valid_until_boottime_ns"])
         except ClocksDiffer:
-            try:
-                yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=TRY_DEADLINE)
-            except TenureError:
-                self.io.spawn(release_later(self, cell.id), "release")
+            yield from release_now(self, cell.id)
             raise
         over: list[Cell] = []
         with self.lock:
@@ -289,7 +284,7 @@ class Core:
                 # A restarted agent may have made a new page, and answered before its stream was open again.
                 self._follow_page()
                 cell.view = self._page.view(cell.slot, cell.id)
-            early = self._early.pop(cell.id, None)
+            early = self._strays.take(cell.id)
             if self.gone is not None:
                 cell.lose(Reason.SESSION_GONE, told=True)
             elif early is not None:
@@ -396,9 +391,7 @@ class Core:
             elif isinstance(event, Lost):
                 cell = self.cells.pop(event.hold, None)
                 if cell is None:
-                    if len(self._early) >= _EARLY_LOSSES_MAX:
-                        self._early.pop(next(iter(self._early)))
-                    self._early[event.hold] = event
+                    self._strays.put(event)
                 elif cell.lose(event.reason, told=True, by=event.by, word=event.word, detail=event.detail):
                     over.append(cell)
             elif isinstance(event, events.Released):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import clock_gettime_ns
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from . import page
 from ._cell import Cell
 from .errors import Lost
+
+if TYPE_CHECKING:
+    from ._life import AnyCore
 
 _BOOTTIME = page.BOOTTIME
 
@@ -20,9 +23,10 @@ class HoldFacts:
     token to whatever the work writes to, so that a late write can be refused. Once lost it stays lost.
     """
 
-    __slots__ = ("__weakref__", "_cell")
+    __slots__ = ("__weakref__", "_cell", "_core")
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, core: AnyCore, cell: Cell) -> None:
+        self._core = core
         self._cell = cell
 
     @property
@@ -62,7 +66,10 @@ class HoldFacts:
     @property
     def lost(self) -> Lost | None:
         """How it was lost; None while it is held, and when it was released."""
-        return self._cell.lost
+        cell = self._cell
+        if not cell.is_over() and not self.is_held():
+            self._core.conclude(cell)
+        return cell.lost
 
     @property
     def in_jeopardy(self) -> bool:
@@ -109,7 +116,7 @@ class HoldFacts:
             told()
 
     def _loss(self) -> Lost:
-        return self._cell.loss()
+        return self._core.conclude(self._cell)
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a hold is neither true nor false: ask is_held()")

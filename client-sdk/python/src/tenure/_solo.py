@@ -14,7 +14,7 @@ from typing import Any
 from ._cell import Cell
 from ._effects import Io, Signal, Steps, WaitFor
 from ._feed import Feed
-from .errors import Busy, Holder, Reason, SessionGone, WaitTimeout
+from .errors import Busy, Holder, Lost, Reason, SessionGone, WaitTimeout
 
 Json = dict[str, Any]
 _FOREVER_NS = 2**63 - 1
@@ -95,6 +95,9 @@ class SoloCore:
             if not granted:
                 self._give_back(kind, name, request)
         return self._cell(kind, name, request, want, resource.limit)
+
+    def conclude(self, cell: Cell) -> Lost:
+        return cell.loss()
 
     def release(self, cell: Cell) -> Steps[None]:
         if cell.release():

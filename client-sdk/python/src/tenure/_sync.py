@@ -27,12 +27,11 @@ R = TypeVar("R")
 
 
 class _Held(HoldFacts):
-    __slots__ = ("_core", "_life")
+    __slots__ = ("_life",)
 
     def __init__(self, life: Life, core: AnyCore, cell: Cell) -> None:
-        super().__init__(cell)
+        super().__init__(core, cell)
         self._life = life
-        self._core = core
 
     def release(self) -> None:
         """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
@@ -47,16 +46,18 @@ class _Held(HoldFacts):
 
     def _give_back(self) -> Lost | None:
         """Gives it back; returns how it was lost before."""
-        # What was done after valid-until was not guarded.
-        loss = None if self._cell.released or self.is_held() else self._loss()
-        _run(self._life, self._core.release(self._cell))
-        return loss
+        cell = self._cell
+        if not cell.released and not self.is_held():
+            # What was done after valid-until was not guarded.
+            self._loss()
+        _run(self._life, self._core.release(cell))
+        return None if cell.released else cell.loss()
 
     def _loss(self) -> Lost:
-        if self._core.connected and not self._cell.told:
+        if self._core.connected and self._cell.awaits_word():
             # The event with the agent's reason is on its way.
             self._cell.explained.wait(UNTOLD_MAX)
-        return self._cell.loss()
+        return super()._loss()
 
     def __del__(self) -> None:
         cell = self._cell

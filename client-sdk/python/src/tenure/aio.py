@@ -35,12 +35,11 @@ Ending = Callable[[], Coroutine[Any, Any, bool]]
 
 
 class _Held(HoldFacts):
-    __slots__ = ("_cancelled", "_cancelling", "_core", "_life", "_task")
+    __slots__ = ("_cancelled", "_cancelling", "_life", "_task")
 
     def __init__(self, life: Life, core: AnyCore, cell: Cell) -> None:
-        super().__init__(cell)
+        super().__init__(core, cell)
         self._life = life
-        self._core = core
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._cancelling = 0
@@ -49,7 +48,7 @@ class _Held(HoldFacts):
     def lost(self) -> Lost | None:
         """How it was lost; None while it is held, and when it was released."""
         self._life.end_with_loop()
-        return self._cell.lost
+        return super().lost
 
     async def release(self) -> None:
         """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
@@ -61,10 +60,12 @@ class _Held(HoldFacts):
     async def _give_back(self) -> Lost | None:
         """Gives it back; returns how it was lost before."""
         _check_loop(self._life)
-        # What was done after valid-until was not guarded.
-        loss = None if self._cell.released or self.is_held() else await self._told_loss()
-        await _run(self._life, self._core.release(self._cell))
-        return loss
+        cell = self._cell
+        if not cell.released and not self.is_held():
+            # What was done after valid-until was not guarded.
+            await self._wait_for_word()
+        await _run(self._life, self._core.release(cell))
+        return None if cell.released else cell.loss()
 
     async def wait_until_over(self, timeout: Duration | None = None) -> bool:
         """Waits until it is lost or released; False when the time was over first."""
@@ -107,15 +108,14 @@ class _Held(HoldFacts):
             self._cancelled = True
             self._task.cancel(f"{self._cell.what} was lost")
 
-    async def _told_loss(self) -> Lost:
-        if self._core.connected and not self._cell.told:
+    async def _wait_for_word(self) -> None:
+        if self._core.connected and self._cell.awaits_word():
             # The event with the agent's reason is on its way.
             await self._cell.explained.wait(UNTOLD_MAX)
-        return self._cell.loss()
 
     def _loss(self) -> Lost:
         self._life.end_with_loop()
-        return self._cell.loss()
+        return super()._loss()
 
     def __del__(self) -> None:
         cell = self._cell
