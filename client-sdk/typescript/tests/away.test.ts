@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 
-import { AgentUnavailable, Tenure, type Session } from "tenure";
+import { AgentUnavailable, Lost, Tenure, type Session } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
 import { Client } from "../dist/client/client.js";
 
@@ -111,6 +111,39 @@ test("a page without an event is a loss too", async () => {
   await until("the page to say so", () => !hold.isHeld());
   assert.equal((await hold.lost())?.reason, "forgotten");
   gate.setSilent(false);
+});
+
+test("who sees the end before the package does has seen a loss", async () => {
+  await using session = await direct.session();
+  const hold = await session.leader("seen", { ttl: "1s" }).acquire();
+  const lost = hold.lost();
+  agent.signal("SIGSTOP");
+  // Nothing of the package runs meanwhile.
+  while (hold.isHeld());
+  assert.throws(() => hold.check(), (error) => error instanceof Lost && error.reason === "expired");
+  assert.equal(hold.signal.reason?.reason, "expired");
+  const released = hold.release();
+  assert.equal((await lost)?.reason, "expired");
+  await assert.rejects(released, Lost);
+  agent.signal("SIGCONT");
+  await until("it to be given back", async () => (await holding("seen")) === 0);
+});
+
+test("a hold that is given up before the reason of its end came is lost", async () => {
+  const gate = await Gate.before(agent.socket);
+  const session = await behind(gate);
+  const hold = await session.leader("unexplained").acquire();
+  await gate[Symbol.asyncDispose]();
+  await until("the silence", () => session.state === "reconnecting");
+  await direct.revoke({ kind: "leader", name: "unexplained" });
+  await until("the page to say so", () => !hold.isHeld());
+  assert.throws(() => hold.check(), (error) => error instanceof Lost && error.reason === "untold");
+  // A restarted agent may have given it another slot.
+  assert.equal(hold.signal.aborted, false);
+  await assert.rejects(hold.release(), (error) => error instanceof Lost && error.reason === "untold");
+  assert.equal((await hold.lost())?.reason, "untold");
+  assert.equal(hold.signal.aborted, true);
+  await assert.rejects(session.close(), AgentUnavailable);
 });
 
 test("a broken stream goes on where it ended", async () => {

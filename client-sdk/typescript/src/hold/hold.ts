@@ -127,9 +127,9 @@ export class Hold implements AsyncDisposable {
   async release(): Promise<void> {
     if (this.#cell.stage.is === "released") return;
     // The page shows it at once; the event with the reason follows within milliseconds.
-    const lost = this.isHeld() ? undefined : ((await Promise.race([this.lost(), pause(REASON_MAX_MS)])) ?? this.#loss());
+    if (!this.isHeld()) await Promise.race([this.lost(), pause(REASON_MAX_MS)]);
     await giveBack(this.#core, this.#cell);
-    if (lost !== undefined) throw lost;
+    if (this.#cell.stage.is === "lost") throw this.#cell.stage.lost;
   }
 
   /** Gives it back; a loss is no error here, since `check`, `signal` and `guard` tell of it. */
@@ -158,14 +158,22 @@ export class Hold implements AsyncDisposable {
   }
 
   #loss(): Lost {
+    this.#core.conclude(this.#cell);
     if (this.#cell.stage.is === "lost") return this.#cell.stage.lost;
     const reason = this.#cell.stage.is === "released" ? "released" : "untold";
     return new Lost(`${this.kind}/${this.name}`, this.token, reason);
   }
 }
 
-/** Gives back a hold, or a place in the queue; asked again in the background unless the answer comes. */
+/**
+ * Gives back a hold, or a place in the queue; asked again in the background unless the answer comes. A hold that is not
+ * held any more is lost.
+ */
 export async function giveBack(core: Core, cell: Cell): Promise<void> {
+  if (cell.stage.is === "held" && !core.isHeld(cell)) {
+    core.conclude(cell);
+    cell.lose("untold", false);
+  }
   const mine = cell.release();
   core.drop(cell);
   const isUntold = cell.stage.is === "lost" && !cell.stage.told;

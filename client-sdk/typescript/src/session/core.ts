@@ -101,6 +101,11 @@ export class Core {
     return cell.stage.is === "held" && cell.slot !== undefined && this.#page.held(cell.slot);
   }
 
+  /** Takes note that a hold was seen not to be held: it is lost once its valid-until has passed. */
+  conclude(cell: Cell): void {
+    this.#warden.conclude(cell);
+  }
+
   /** Opens the file that is now at the page's path, if that is another than the open one. */
   followPage(path = this.registered.page): void {
     if (this.#page.isAt(path)) return;

@@ -1,5 +1,5 @@
 import type { Cell } from "../hold/cell.js";
-import { END_OF_TIME, earliestNow } from "../page/clock.js";
+import { END_OF_TIME, earliestNow, latestNow } from "../page/clock.js";
 import { unref } from "../timers.js";
 import type { Core } from "./core.js";
 
@@ -62,6 +62,22 @@ export class Warden {
     this.#timer = unref(timer);
   }
 
+  /**
+   * Ends a hold that its page was just seen not to show as held, if its valid-until has passed: it was said to be over,
+   * and stays so.
+   */
+  conclude(cell: Cell): void {
+    if (cell.stage.is !== "held") return;
+    const shown = this.#core.validUntil(cell);
+    const now = latestNow();
+    if (shown <= now && this.#isExpired(shown, cell.seenValidUntil <= now)) cell.expire();
+  }
+
+  /** Of a hold that is not held: false where a better reason is on its way. */
+  #isExpired(shown: bigint, isOver: boolean): boolean {
+    return shown !== 0n || (isOver && this.#core.state !== "connected");
+  }
+
   /** When to look at the hold again, ms from now; undefined when it is over. */
   #lookAt(cell: Cell, now: bigint): number | undefined {
     const shown = this.#core.validUntil(cell);
@@ -71,7 +87,7 @@ export class Warden {
       return milliseconds(shown - now);
     }
     const isOver = cell.seenValidUntil <= now;
-    if (shown !== 0n || (isOver && this.#core.state !== "connected")) {
+    if (this.#isExpired(shown, isOver)) {
       cell.expire();
       return undefined;
     }
