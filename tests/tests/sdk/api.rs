@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure::wire::{Event, LostReason};
-use tenure::{AcquireError, Attempt, Reason, ReleaseError, RunError};
+use tenure::{AcquireError, Attempt, Lost, Reason, ReleaseError, RunError};
 use tenure_tests::harness::{Agent, Client, Fleet, RedisServer, open_session, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,6 +197,31 @@ async fn a_release_that_comes_too_late_says_so() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// With one thread nothing of the SDK runs between the end and the drop.
+#[tokio::test]
+async fn a_hold_that_is_dropped_at_its_end_is_lost() {
+    let mut agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let role = session.leader("role").ttl(Duration::from_secs(1));
+    let hold = role.acquire().await.expect("it is free");
+    let lost = hold.lost();
+    agent.pause();
+    until("valid-until", || !hold.is_held());
+    let checked = hold.check().expect_err("it has passed");
+    assert_eq!(checked.reason, Reason::Lost(LostReason::Expired));
+    drop(hold);
+    assert_eq!(within("the loss", lost).await, checked);
+    agent.resume();
+
+    let hold = role.acquire().await.expect("it was given back");
+    let (token, lost) = (hold.token(), hold.lost());
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    until("the page to say so", || !hold.is_held());
+    assert_eq!(hold.check(), Err(Lost { token, reason: Reason::Untold }));
+    drop(hold);
+    assert_eq!(within("the loss", lost).await, Lost { token, reason: Reason::Untold });
 }
 
 #[tokio::test(flavor = "multi_thread")]

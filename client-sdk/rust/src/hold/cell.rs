@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::{Lost, Reason};
 use crate::client::AcquireReply;
-use crate::wire::{Acquired, GrantedEvent, HoldView, LimitChanged};
+use crate::page::boottime_ns;
+use crate::wire::{Acquired, GrantedEvent, HoldView, LimitChanged, LostReason};
 
 /// The facts of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,6 +206,18 @@ impl Cell {
         if !explained {
             self.lose(reason, true);
         }
+    }
+
+    /// Ends a hold as lost whose valid-until has passed: that needs no word of the agent. `shown` is what the page says
+    /// of it, 0 if it says nothing. Returns whether it was not over.
+    pub(crate) fn lapse(&self, shown: u64) -> bool {
+        let valid_until = if shown == 0 { self.seen_valid_until() } else { shown };
+        let has_passed = valid_until <= boottime_ns();
+        self.advance(|stage| {
+            let Stage::Held(Grant { token, .. }) = *stage else { return None };
+            let lost = Lost { token, reason: LostReason::Expired.into() };
+            has_passed.then_some(Stage::Lost { lost, told: false })
+        })
     }
 
     /// Ends a hold as given back. Returns whether it was not over.

@@ -25,7 +25,7 @@ impl Claim {
     /// nothing to give back, if the agent says so: `Untold` where an event tells the reason.
     pub(super) async fn release(&self) -> Result<Option<Reason>, CallError> {
         let mut unanswered = Unanswered { core: Arc::clone(&self.core), hold: Some(self.cell.id) };
-        if !self.cell.release() {
+        if !self.end() {
             unanswered.hold = None;
         }
         let shared = &self.core.shared;
@@ -47,6 +47,16 @@ impl Claim {
         }
     }
 
+    /// Ends it as given back; a hold that is not held any more as lost. Returns whether it was not over.
+    fn end(&self) -> bool {
+        let (cell, shared) = (&self.cell, &self.core.shared);
+        let is_held = || shared.with_page(|page| page.held(cell.slot(), cell.id));
+        if matches!(cell.stage(), Stage::Held(_)) && !is_held() {
+            return shared.lapse(cell) || cell.lose(Reason::Untold, false);
+        }
+        cell.release()
+    }
+
     /// Waits until it is granted or over.
     pub(super) async fn settled(&self) -> Stage {
         let mut stage = self.cell.subscribe();
@@ -66,7 +76,7 @@ impl Drop for Claim {
         }
         shared.drop_cell(self.cell.id);
         // Neither what the agent has ended by itself, nor what `release` has taken over.
-        if self.cell.release() || matches!(self.cell.stage(), Stage::Lost { told: false, .. }) {
+        if self.end() || matches!(self.cell.stage(), Stage::Lost { told: false, .. }) {
             shared.release_in_background(self.cell.id);
         }
     }

@@ -22,9 +22,9 @@ use self::claim::Claim;
 pub use self::error::{AcquireError, ReleaseError, RunError};
 pub use self::lost::{Lost, Reason};
 pub use self::resource::{Attempt, Resource};
-use crate::page::{boottime_ns, check_clock};
+use crate::page::check_clock;
 use crate::session::SessionState;
-use crate::wire::{Kind, LimitChanged, LostReason};
+use crate::wire::{Kind, LimitChanged};
 
 /// How long work that has ended waits for an agent that hangs; giving back then goes on in the background.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(1);
@@ -257,7 +257,11 @@ impl Hold {
             return Err(self.explained().await.into());
         }
         let reason = match self.claim.release().await? {
-            None => return Ok(()),
+            None => match cell.stage() {
+                // Between the look at the page and the call.
+                Stage::Lost { lost, .. } => lost.reason,
+                _ => return Ok(()),
+            },
             Some(Reason::Untold) => {
                 self.told(|stage| matches!(stage, Stage::Lost { told: true, .. })).await;
                 if let Stage::Lost { lost, .. } = cell.stage() {
@@ -271,21 +275,17 @@ impl Hold {
         Err(Lost { token: self.token(), reason }.into())
     }
 
-    /// Why it is not held: what the agent or this crate has said, else its valid-until.
+    /// Why it is not held: what the agent or this crate has said, else its valid-until, by which it is lost for good.
     #[cold]
     pub(crate) fn loss(&self) -> Lost {
         if let Some(lost) = self.forked() {
             return lost;
         }
         let cell = &self.claim.cell;
-        let valid_until =
-            || self.claim.core.shared.with_page(|page| page.valid_until(cell.slot(), cell.id));
+        self.claim.core.shared.lapse(cell);
         let reason = match cell.stage() {
             Stage::Lost { lost, .. } => return lost,
             Stage::Released { .. } => Reason::Released,
-            _ if cell.seen_valid_until() <= boottime_ns() || valid_until() != 0 => {
-                LostReason::Expired.into()
-            }
             _ => Reason::Untold,
         };
         Lost { token: self.token(), reason }

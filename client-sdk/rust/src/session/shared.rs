@@ -164,6 +164,11 @@ impl Shared {
         cell
     }
 
+    /// Loses a hold whose valid-until has passed, also before the warden looks. Returns whether it was not over.
+    pub(crate) fn lapse(&self, cell: &Cell) -> bool {
+        cell.lapse(self.with_page(|page| page.valid_until(cell.slot(), cell.id)))
+    }
+
     pub(crate) fn drop_cell(&self, hold: Uuid) {
         self.registry().cells.remove(&hold);
     }
