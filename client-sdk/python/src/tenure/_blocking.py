@@ -44,7 +44,13 @@ class BlockingIo:
                 # The interpreter ends; so does the process, and with it what this was to give back.
                 pass
 
-        threading.Thread(target=work, name=f"tenure-{name}", daemon=True).start()
+        try:
+            threading.Thread(target=work, name=f"tenure-{name}", daemon=True).start()
+        except RuntimeError:
+            # Python 3.12 starts none once the main thread has ended. What this was to give back ends with the process; what
+            # a session lives by cannot be done without.
+            if then is not None or threading.main_thread().is_alive():
+                raise
 
     def run(self, steps: Steps[T]) -> T:
         try:
