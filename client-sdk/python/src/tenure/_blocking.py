@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -82,13 +83,15 @@ class BlockingIo:
 
 
 class _Connection(Connection):
-    """Has the kernel's time-outs: with Python's own, each call would be three, and as many turns with the interpreter's lock."""
+    """Has the kernel's time-outs: with Python's own, each call would be three, and as many turns with the interpreter's lock.
+    One of gevent never blocks its thread, so that the kernel's would say nothing: it has its own."""
 
-    __slots__ = ("_limits",)
+    __slots__ = ("_blocks", "_limits")
 
     def __init__(self) -> None:
         super().__init__()
         self._limits: dict[int, float] = {socket.SO_RCVTIMEO: 0.0, socket.SO_SNDTIMEO: 0.0}
+        self._blocks = os.get_blocking(self.fileno())
 
     def receive(self, timeout: float | None) -> bytes:
         self._limit(socket.SO_RCVTIMEO, timeout)
@@ -105,6 +108,8 @@ class _Connection(Connection):
             raise TimeoutError from None
 
     def _limit(self, option: int, timeout: float | None) -> None:
+        if not self._blocks:
+            return self.settimeout(None if timeout is None else max(timeout, _TIMEOUT_MIN))
         # 0 is for ever.
         seconds = 0.0 if timeout is None else max(timeout, _TIMEOUT_MIN)
         if self._limits[option] != seconds:
