@@ -270,3 +270,24 @@ test("without an agent the error says where it was looked for", async () => {
     return true;
   });
 });
+
+test("fake timers of a test stop nothing that the agent tells", async (context) => {
+  await using _open = await first.leader("open").acquire();
+  context.mock.timers.enable({ apis: ["setTimeout", "setInterval", "setImmediate", "Date"] });
+  const hold = await first.leader("fake").acquire({ wait: "10s" });
+  assert.equal(await first.leader("fake once").run((once) => once.isHeld(), { wait: 0 }), true);
+  // A day of the test's own, in which no hold ends; calls that are under way would.
+  context.mock.timers.tick(24 * 60 * 60 * 1000);
+  hold.check();
+  const waiting = second.leader("fake").acquire();
+  while ((await waiters("leader", "fake")) === 0);
+  await hold.release();
+  const next = await waiting;
+  assert.ok(next.isHeld() && !next.signal.aborted);
+  const work = next.guard(() => new Promise(() => {}));
+  const rejected = assert.rejects(work, (error) => error instanceof Lost && error.reason === "revoked");
+  await first.revoke({ kind: "leader", name: "fake" });
+  await rejected;
+  assert.equal(next.signal.aborted, true);
+  await assert.rejects(next.release(), Lost);
+});

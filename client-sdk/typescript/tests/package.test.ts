@@ -84,6 +84,21 @@ test("every example of the README compiles and runs from the installed package",
   assert.match(await output("repository"), /^\d+n false/);
 });
 
+test("a program of CommonJS imports the package, and requires it where its Node can", async () => {
+  const ways = [`await import("tenure"), await import("tenure/compat"), await import("tenure/testing")`];
+  if ("require_module" in process.features) ways.push(`require("tenure"), require("tenure/compat"), require("tenure/testing")`);
+  for (const [index, way] of ways.entries()) {
+    const text = `(async () => {
+      const [{ tenure, Lost }, compat, { startAgent }] = [${way}];
+      const same = (await import("tenure")).Lost === Lost;
+      await tenure.leader("required").run((hold) => console.log(hold.isHeld(), same, typeof startAgent, Object.keys(compat).length > 0));
+    })();`;
+    writeFileSync(join(clean, `program${index}.cjs`), text);
+    const { stdout } = await run(process.execPath, [`program${index}.cjs`], { cwd: clean, env: environment() });
+    assert.equal(stdout, "true true function true\n");
+  }
+});
+
 /** A replica of the example, and what it has said. */
 function replica(): { readonly said: string[]; end(): Promise<void> } {
   const child = spawn(process.execPath, ["replica.js"], { cwd: clean, env: environment(), stdio: ["ignore", "pipe", "inherit"] });
