@@ -6,36 +6,13 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tenure::wire::{Code, SessionStatus};
-use tenure_tests::harness::{Agent, Client, Events, Puppet, TenureRun, binary, other_users, until};
+use tenure_tests::harness::{Agent, Client, Heir, Puppet, TenureRun, binary, other_users, until};
 use uuid::Uuid;
 
 /// An agent in a PID namespace of its own; `None` without root.
 fn agent_apart() -> Option<(Agent, [u32; 2])> {
     let users = other_users()?;
     Some((Agent::setup().open_to_all().apart().start(), users))
-}
-
-/// Someone in this process, whom the agent cannot see either, who waits for a leader.
-struct Heir {
-    session: Uuid,
-    events: Events,
-    hold: Uuid,
-}
-
-impl Heir {
-    #[track_caller]
-    fn wait_for(agent: &Agent, role: &str) -> Heir {
-        let mut http = agent.http();
-        let session = http.register(&json!({"name": "next", "keepalive_ms": 600_000})).session;
-        let events = agent.events(session);
-        let hold = http.queue(session, "leader", role, &json!({})).hold;
-        Heir { session, events, hold }
-    }
-
-    #[track_caller]
-    fn gets_it(&self) {
-        self.events.granted(self.hold);
-    }
 }
 
 #[track_caller]
@@ -58,7 +35,7 @@ fn a_process_without_a_number_is_watched_all_the_same() {
         let session = client.register(&with).session;
         client.open_events(session).snapshot();
         client.acquire(session, "leader", "role", &json!({}));
-        let next = Heir::wait_for(&agent, "role");
+        let next = Heir::wait_for(&agent, "leader", "role");
         client.program().kill();
         next.gets_it();
         let mut http = agent.http();
@@ -131,7 +108,7 @@ fn a_proc_of_another_namespace_is_not_believed() {
     let session = client.register(&json!({"tether": "process"})).session;
     assert_eq!(status_of(&agent, session).pid, None);
     client.acquire(session, "leader", "role", &json!({}));
-    let next = Heir::wait_for(&agent, "role");
+    let next = Heir::wait_for(&agent, "leader", "role");
     client.program().kill();
     next.gets_it();
 }
@@ -151,7 +128,8 @@ fn a_session_follows_whoever_resumes_it() {
     // A session of the first one alone proves that its death was seen.
     let own = first.register(&json!({"tether": "process"})).session;
     first.acquire(own, "leader", "own", &json!({}));
-    let (witness, next) = (Heir::wait_for(&agent, "own"), Heir::wait_for(&agent, "role"));
+    let (witness, next) =
+        (Heir::wait_for(&agent, "leader", "own"), Heir::wait_for(&agent, "leader", "role"));
     first.program().kill();
     witness.gets_it();
     assert!(!next.events.has("granted", next.hold), "the second one is at work");
@@ -178,7 +156,7 @@ fn a_restart_keeps_what_processes_without_a_number_hold() {
     let holder = agent.http().standing("leader", "role").holders.remove(0);
     assert_eq!(holder.token, grant.token);
     // To resume is to be watched again.
-    let next = Heir::wait_for(&agent, "role");
+    let next = Heir::wait_for(&agent, "leader", "role");
     client.program().kill();
     next.gets_it();
 }

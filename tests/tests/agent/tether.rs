@@ -4,34 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tenure::wire::{Code, LostReason};
-use tenure_tests::harness::{Agent, Client, Events, Puppet, until};
-use uuid::Uuid;
-
-/// Someone in this process who waits for what the program under test holds.
-struct Heir {
-    events: Events,
-    hold: Uuid,
-}
-
-impl Heir {
-    #[track_caller]
-    fn wait_for(agent: &Agent, kind: &str, name: &str) -> Heir {
-        let mut http = agent.http();
-        let session = http.register(&json!({"name": "next", "keepalive_ms": 600_000})).session;
-        let events = agent.events(session);
-        let hold = http.queue(session, kind, name, &json!({})).hold;
-        Heir { events, hold }
-    }
-
-    fn has_it(&self) -> bool {
-        self.events.has("granted", self.hold)
-    }
-
-    #[track_caller]
-    fn gets_it(&self) {
-        self.events.granted(self.hold);
-    }
-}
+use tenure_tests::harness::{Agent, Client, Heir, Puppet, until};
 
 #[test]
 fn a_process_tether_ends_with_the_process() {
