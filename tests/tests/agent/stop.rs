@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tenure::wire::{Code, LostReason};
-use tenure_tests::harness::{Agent, Client, Fleet, Puppet, TenureRun, read_pid, run_to_end, until};
+use tenure_tests::harness::{Agent, Client, Puppet, until};
 
 #[test]
 fn sigterm_releases_and_tells_and_exits_with_clients_attached() {
@@ -85,48 +85,4 @@ fn a_stale_socket_is_replaced() {
     assert!(agent.socket().exists(), "a killed agent leaves its socket");
     agent.start_again();
     agent.http().status();
-}
-
-/// An agent stops while a command on its host needs so long to end, or never does; another host waits meanwhile.
-#[track_caller]
-fn check_guarded_work(to_end: &str) {
-    let mut fleet = Fleet::start();
-    let folder = fleet.agents[0].dir().to_owned();
-    let (pid, lock) = (folder.join("pid"), folder.join("lock"));
-    // The file is locked for as long as anything of the command runs.
-    let script =
-        format!("trap '{to_end}' TERM; echo $$ >{}; while :; do sleep 0.05; done", pid.display());
-    let args = ["--leader", "role", "--ttl", "8s", "--kill-after", "1m"];
-    let lock = lock.display().to_string();
-    let flock = ["flock", &lock, "sh", "-c", &script];
-    let mut run = TenureRun::new(&fleet.agents[0].socket(), &args, &flock).start();
-    read_pid(&pid);
-    let next = ["flock", "--nonblock", &lock, "true"];
-    let mut next = TenureRun::new(&fleet.agents[1].socket(), &args, &next).start();
-    until("the other to wait", || fleet.agents[1].counts().2 == 1);
-    fleet.agents[0].signal(Signal::SIGTERM);
-    let (code, _, err) = run_to_end(&mut next);
-    assert_eq!(code, 0, "{to_end:?}: two hold it at once: {err}");
-    assert_eq!(run.wait_code(), 74);
-    assert!(fleet.agents[0].wait_exit().success());
-}
-
-#[test]
-fn guarded_work_that_ends_at_once_lets_the_next_host_begin() {
-    check_guarded_work("exit");
-}
-
-#[test]
-fn guarded_work_that_takes_3_seconds_to_stop_keeps_its_hold_meanwhile() {
-    check_guarded_work("sleep 3; exit");
-}
-
-#[test]
-fn guarded_work_that_takes_longer_than_its_agent_keeps_its_hold_meanwhile() {
-    check_guarded_work("sleep 6; exit");
-}
-
-#[test]
-fn guarded_work_that_does_not_stop_keeps_its_hold_until_it_is_killed() {
-    check_guarded_work("");
 }

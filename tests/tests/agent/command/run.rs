@@ -1,27 +1,24 @@
-//! `tenure run`: exit codes, signals, and that the guarded work never outlives its hold.
+//! `tenure run`: its usage, its exit codes, and signals.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tenure_tests::harness::{
-    Agent, Client, Program, TenureRun, boottime_ns, read_pid, read_when_there, run_to_end, runs,
-    until,
+    Agent, Client, Program, TenureRun, read_when_there, run_to_end, runs, until,
 };
 use uuid::Uuid;
 
 const LEADER: [&str; 2] = ["--leader", "role"];
 
 #[track_caller]
-fn check_code(args: &[&str], guarded: &[&str], expected: i32) {
+fn is_held(args: &[&str]) {
     let agent = Agent::start();
-    let (code, out, err) = TenureRun::new(&agent.socket(), args, guarded).finish();
-    assert_eq!(code, expected, "{args:?} -- {guarded:?}: {out}{err}");
+    let (code, out, err) = TenureRun::new(&agent.socket(), args, &["true"]).finish();
+    assert_eq!(code, 0, "{args:?}: {out}{err}");
     until("nothing to be left", || agent.counts() == (0, 0, 0));
 }
 
@@ -41,49 +38,11 @@ fn file(agent: &Agent, name: &str) -> (PathBuf, String) {
 }
 
 #[test]
-fn the_exit_code_is_the_commands() {
-    check_code(&LEADER, &["true"], 0);
-    check_code(&LEADER, &["false"], 1);
-    check_code(&LEADER, &["sh", "-c", "exit 42"], 42);
-    check_code(&["--semaphore", "gpu", "--limit", "2"], &["true"], 0);
-    check_code(&["--lease", "mailbox"], &["true"], 0);
-    check_code(&["--master", "--project", "p"], &["true"], 0);
-}
-
-#[test]
-fn a_signalled_command_exits_with_128_and_the_signal() {
-    check_code(&LEADER, &["sh", "-c", "kill -KILL $$"], 128 + 9);
-    check_code(&LEADER, &["sh", "-c", "kill -TERM $$"], 128 + 15);
-    // A real-time signal has a number but no name.
-    check_code(&LEADER, &["sh", "-c", "kill -40 $$"], 128 + 40);
-}
-
-#[test]
-fn a_command_that_cannot_run_is_told_why_with_the_exit_code_of_shells() {
-    let agent = Agent::start();
-    let script = |name: &str, text: &str| {
-        let (path, name) = file(&agent, name);
-        fs::write(&path, text).expect("the folder is ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        name
-    };
-    let lacks = script("lacks", "#!/nowhere/interpreter -x\nexit 0\n");
-    let ends = script("ends", "#!/bin/sh\r\nexit 0\r\n");
-    let folder = agent.dir().display().to_string();
-    for (program, expected, words) in [
-        ("/nowhere/no-such-command", 127, "command not found"),
-        ("no-such-command", 127, "command not found"),
-        ("", 127, "command not found"),
-        (&lacks, 127, "its first line names /nowhere/interpreter, which is not there"),
-        (&ends, 127, "its first line ends with a carriage return"),
-        ("/etc/passwd", 126, "check its mode"),
-        (&folder, 126, "it is a directory"),
-    ] {
-        let (code, _, err) = TenureRun::new(&agent.socket(), &LEADER, &[program]).finish();
-        assert_eq!(code, expected, "{program}: {err}");
-        assert!(err.contains(words), "{program}: {err}");
-    }
-    until("nothing to be left", || agent.counts() == (0, 0, 0));
+fn every_kind_can_be_held() {
+    is_held(&LEADER);
+    is_held(&["--semaphore", "gpu", "--limit", "2"]);
+    is_held(&["--lease", "mailbox"]);
+    is_held(&["--master", "--project", "p"]);
 }
 
 #[test]
@@ -138,40 +97,6 @@ fn a_role_that_is_taken_exits_75() {
 }
 
 #[test]
-fn a_lost_hold_stops_the_command_and_exits_74() {
-    let agent = Agent::start();
-    let (path, text) = file(&agent, "pid");
-    let script = format!("echo $$ > {text}; exec sleep 1000");
-    let mut run = TenureRun::new(&agent.socket(), &LEADER, &["sh", "-c", &script]).start();
-    let child = read_pid(&path);
-    let revoke = json!({"kind": "leader", "name": "role"});
-    assert_eq!(agent.http().post("/v1/revoke", &revoke).json(200)["revoked"], 1);
-    let (code, _, err) = run_to_end(&mut run);
-    assert_eq!(code, 74, "{err}");
-    assert!(!runs(child));
-    until("the role to be free", || agent.counts() == (0, 0, 0));
-}
-
-#[test]
-fn a_command_that_ignores_sigterm_is_killed_before_the_role_passes_on() {
-    let agent = Agent::start();
-    let (path, text) = file(&agent, "pid");
-    let script = format!("trap '' TERM; echo $$ > {text}; while :; do sleep 0.02; done");
-    let times = ["--ttl", "10m", "--max-hold", "1s", "--kill-after", "1s"];
-    let args = [&LEADER[..], &times].concat();
-    let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]).start();
-    let child = read_pid(&path);
-
-    let mut http = agent.http();
-    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
-    let events = agent.events(session);
-    let next = http.queue(session, "leader", "role", &json!({}));
-    events.granted(next.hold);
-    assert!(!runs(child), "stopped comes before released");
-    assert_eq!(run.wait_code(), 74);
-}
-
-#[test]
 fn the_end_of_a_command_is_seen_with_sigchld_blocked() {
     let agent = Agent::start();
     let mut command = std::process::Command::new("env");
@@ -192,40 +117,6 @@ fn the_end_of_a_command_is_seen_with_sigchld_blocked() {
 }
 
 #[test]
-fn a_command_may_use_all_of_its_longest_time_and_is_then_asked_to_stop() {
-    let agent = Agent::start();
-    for (longest_s, kill_after) in [(1, "10s"), (3, "3s"), (4, "3s"), (1, "1h")] {
-        let (path, text) = file(&agent, "asked");
-        // Its dying word: it must not be killed before it was asked.
-        let script =
-            format!("trap 'cat /proc/uptime > {text}; exit' TERM; while :; do sleep 0.02; done");
-        let longest = format!("{longest_s}s");
-        let times = ["--max-hold", &longest, "--kill-after", kill_after];
-        let args = [&LEADER[..], &times].concat();
-        let before = boottime_ns();
-        let run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]);
-        let (code, _, err) = run.finish();
-        assert_eq!(code, 74, "{times:?}: {err}");
-        let said = format!("leader/role: --max-hold {longest} is over: the command is stopped");
-        assert!(err.contains(&said), "{times:?}: {err}");
-        let asked = read_when_there(&path);
-        let asked: f64 = asked.split(' ').next().and_then(|text| text.parse().ok()).expect("s");
-        // That file has two digits.
-        let begun = Duration::from_nanos(before).as_secs_f64() - 0.01;
-        assert!(asked >= begun + f64::from(longest_s), "{times:?}: {begun} to {asked}");
-        fs::remove_file(path).expect("it is ours");
-    }
-    let (code, out, err) = TenureRun::new(
-        &agent.socket(),
-        &[&LEADER[..], &["--max-hold", "5s"]].concat(),
-        &["sh", "-c", "sleep 0.1; echo done"],
-    )
-    .finish();
-    assert_eq!((code, out.trim()), (0, "done"), "{err}");
-    until("nothing to be left", || agent.counts() == (0, 0, 0));
-}
-
-#[test]
 fn a_longest_time_that_leaves_none_for_sigterm_is_refused() {
     let agent = Agent::start();
     let none = ["--max-hold", "5s", "--kill-after", "0s"];
@@ -237,20 +128,6 @@ fn a_longest_time_that_leaves_none_for_sigterm_is_refused() {
     assert_eq!(code, 64, "{err}");
     assert!(err.contains("no time between SIGTERM and SIGKILL"), "{err}");
     assert_eq!(run(&["--on-lost", "kill"]).0, 0);
-}
-
-#[test]
-fn on_lost_ignore_lets_the_command_finish() {
-    let agent = Agent::start();
-    let (path, text) = file(&agent, "ready");
-    let (go, go_text) = file(&agent, "go");
-    let script = format!("echo x > {text}; while [ ! -e {go_text} ]; do sleep 0.02; done; exit 5");
-    let args = [&LEADER[..], &["--on-lost", "ignore"]].concat();
-    let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]).start();
-    read_when_there(&path);
-    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
-    fs::write(go, "").expect("the directory is ours");
-    assert_eq!(run.wait_code(), 5);
 }
 
 #[test]
@@ -339,22 +216,6 @@ fn a_killed_wrapper_leaves_the_hold_to_the_last_of_its_children() {
 
     kill(grandchild, Signal::SIGKILL).expect("the grandchild is running");
     events.granted(next.hold);
-}
-
-#[test]
-fn with_tether_child_the_hold_ends_with_the_wrapper_and_its_command() {
-    let agent = Agent::start();
-    let (path, text) = file(&agent, "pid");
-    let script = format!("sleep 1000 & echo $! > {text}");
-    let args = [&LEADER[..], &["--tether", "child"]].concat();
-    let mut command = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]);
-    command.command().stdout(Stdio::null()).stderr(Stdio::null());
-    let mut run = command.start();
-    let left_behind = read_pid(&path);
-    assert_eq!(run.wait_code(), 0);
-    until("the role to be free", || agent.counts() == (0, 0, 0));
-    assert!(runs(left_behind));
-    kill(left_behind, Signal::SIGKILL).expect("it is running");
 }
 
 #[test]

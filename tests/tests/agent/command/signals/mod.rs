@@ -16,6 +16,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tenure_tests::harness::{Agent, Campaigner, INTERRUPT, QUIT, Typist, until};
 
+use super::page;
 use scene::{NAME, Scene, end_listener, lines, listener, program};
 
 /// A line of the table.
@@ -235,27 +236,6 @@ const LINES: [Line; 14] = [
     },
 ];
 
-/// The cells of each line of the page's table of signals. A cell that says "the same" has the words above it.
-fn page() -> Vec<[String; 3]> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/wrapper.md");
-    let page = fs::read_to_string(page).expect("the page is there");
-    let (_, section) = page.split_once("\n## Signals\n").expect("there is a section");
-    let table = section.lines().skip_while(|line| !line.starts_with('|'));
-    let lines = table.take_while(|line| line.starts_with('|')).skip(2);
-    let mut cells: Vec<[String; 3]> = Vec::new();
-    for line in lines {
-        let row = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
-        let mut row: [String; 3] = row.collect::<Vec<_>>().try_into().expect("three cells");
-        for (at, cell) in row.iter_mut().enumerate() {
-            if cell == "the same" {
-                cells.last().expect("a line above")[at].clone_into(cell);
-            }
-        }
-        cells.push(row);
-    }
-    cells
-}
-
 /// The signals that a text names.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
@@ -264,15 +244,9 @@ fn named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn each_line_of_the_page_has_a_proof_and_says_what_is_proved() {
-    let page = page();
-    let first_cells: Vec<_> = page.iter().map(|[first, ..]| first.as_str()).collect();
-    let lines: Vec<_> = LINES.iter().map(|line| line.page).collect();
-    assert_eq!(first_cells, lines, "the table of docs/wrapper.md, and the lines here");
-    for (Line { page, waiting, running, proof }, [_, in_wait, in_run]) in LINES.iter().zip(&page) {
-        for (expected, cell) in [(waiting, in_wait), (running, in_run)] {
-            let begins = cell.starts_with(expected) && expected.is_empty() == cell.is_empty();
-            assert!(begins, "{page}: {cell:?} is not {expected:?}");
-        }
+    let cells = |Line { page, waiting, running, .. }: &Line| [*page, *waiting, *running];
+    page::check("Signals", &LINES.each_ref().map(cells));
+    for Line { page, proof, .. } in &LINES {
         match proof {
             Trials(trials) => {
                 let tried = trials.iter().flat_map(|trial| trial.signals);
