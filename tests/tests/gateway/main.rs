@@ -15,6 +15,7 @@ mod keys;
 mod keys_model;
 mod load;
 mod names;
+mod nginx;
 mod one;
 mod page;
 mod people;
