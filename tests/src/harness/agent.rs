@@ -1,7 +1,7 @@
 //! A real `tenured` in a directory of its own.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Client, Events, Http, MemoryGroup, PageFile, Program, ServiceManager, Session, SmallDisk,
-    apart, apart_with_foreign_proc, binary, eventually, skew,
+    apart, apart_with_foreign_proc, binary, copy_for_others, eventually, seeing_its_own, skew,
 };
 
 /// Lines of the agent's log that a failed test shows.
@@ -39,6 +39,7 @@ pub struct Setup {
     marks: bool,
     skew_seconds: Option<f64>,
     hosts: Option<PathBuf>,
+    user: Option<u32>,
     variables: Vec<(&'static str, String)>,
 }
 
@@ -137,6 +138,13 @@ impl Setup {
         self
     }
 
+    /// As that user, for whom /proc has nobody else's processes (`hidepid=2`). Every user may connect. Takes root.
+    #[must_use]
+    pub fn seeing_its_own(mut self, uid: u32) -> Setup {
+        self.user = Some(uid);
+        self.open_to_all()
+    }
+
     /// Starts it and waits until it answers.
     #[track_caller]
     pub fn start(self) -> Agent {
@@ -146,6 +154,9 @@ impl Setup {
         }
         let mount = |(name, size): &(_, String)| SmallDisk::mount(dir.path().join(name), size);
         let disks = self.disks.iter().map(mount).collect();
+        if self.user.is_some() {
+            chown(dir.path(), self.user, self.user).expect("this takes root");
+        }
         let process = spawn(dir.path(), &self);
         let mut agent = Agent { setup: self, process, disks, dir, starts: 0 };
         agent.wait_ready();
@@ -166,14 +177,16 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .append(true)
         .open(dir.join("agent.log"))
         .expect("the directory is ours");
-    let program = binary("tenured");
-    let by = |program: &Path| match (setup.by, &setup.group) {
-        (Some(by), _) => by(program),
-        (None, Some(group)) => MemoryGroup::command(group, program),
-        (None, None) => match &setup.hosts {
-            Some(hosts) => with_hosts(hosts, program),
-            None => Command::new(program),
-        },
+    let program = match setup.user {
+        Some(_) => copy_for_others("tenured", dir),
+        None => binary("tenured"),
+    };
+    let by = |program: &Path| match (setup.by, &setup.group, &setup.hosts, setup.user) {
+        (Some(by), ..) => by(program),
+        (_, Some(group), ..) => MemoryGroup::command(group, program),
+        (_, _, Some(hosts), _) => with_hosts(hosts, program),
+        (.., Some(user)) => seeing_its_own(user, program),
+        _ => Command::new(program),
     };
     let mut command = match &setup.service_manager {
         Some(service_manager) => service_manager.command(by, &program),

@@ -108,4 +108,4 @@ pub use stranger::Stranger;
 pub use tenure_harness::*;
 pub use tenure_run::{TenureRun, read_pid, read_when_there, run_to_end};
 pub use typist::{END, INTERRUPT, QUIT, SUSPEND, Shell, Typist};
-pub use users::other_users;
+pub use users::{other_users, seeing_its_own};

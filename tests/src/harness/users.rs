@@ -1,5 +1,8 @@
 //! Other users of the machine.
 
+use std::path::Path;
+use std::process::Command;
+
 use nix::unistd::geteuid;
 
 /// Set to run the suite without root: the tests that need a second user then do nothing.
@@ -18,4 +21,15 @@ pub fn other_users() -> Option<[u32; 2]> {
     );
     eprintln!("left out: {WITHOUT_ROOT} is set");
     None
+}
+
+/// A command that runs a program as another user and group, for whom /proc has nobody else's processes (`hidepid=2`). Takes
+/// root.
+pub fn seeing_its_own(uid: u32, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "mount -t proc -o hidepid=2 proc /proc && user=$1 && shift && \
+                  exec setpriv --clear-groups --reuid=$user --regid=$user -- \"$@\"";
+    command.args(["--mount", "sh", "-c", script, "sh", &uid.to_string()]).arg(program);
+    command.current_dir("/");
+    command
 }

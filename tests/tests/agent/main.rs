@@ -16,6 +16,7 @@ mod full_disk;
 mod gone_callers;
 mod guarded_work;
 mod handover;
+mod hidden_processes;
 mod history;
 mod leftovers;
 mod limit;
