@@ -4,6 +4,7 @@ mod answers;
 mod at_least;
 mod bad_input;
 mod buffers;
+mod clocks;
 mod command;
 mod configuration;
 mod cron;
