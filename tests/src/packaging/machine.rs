@@ -14,6 +14,8 @@ use crate::harness::{Program, boottime_ns, eventually, until};
 
 /// The folder of the test's own programs in it.
 const PROGRAMS: &str = "/usr/local/libexec";
+/// A folder that it shares with this host.
+pub(super) const SHARED: &str = "/srv/shared";
 /// A clean environment, without colours and pagers.
 const ENVIRONMENT: [&str; 4] = [
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -30,6 +32,9 @@ pub struct Machine {
     name: String,
     /// Its places among the control groups.
     groups: Vec<PathBuf>,
+    tree: PathBuf,
+    /// The folder of this host that it sees as `SHARED`.
+    shared: PathBuf,
     /// The log of commands and their output.
     pub log: Rc<Log>,
 }
@@ -63,42 +68,40 @@ impl Output {
 
 impl Machine {
     /// Boots the tree, and waits until everything in it has been started.
-    pub fn boot(tree: &Path, log: Rc<Log>) -> Result<Machine> {
+    pub fn boot(tree: &Path, shared: &Path, log: Rc<Log>) -> Result<Machine> {
         let name = format!("tenure-packaging-{}", std::process::id());
         let groups = make_groups(&name)?;
-        let console = tree.with_extension("console");
-        let out = fs::File::create(&console)?;
-        // The group first, since a container takes its place from whoever starts it. It dies with
-        // this program, however that ends.
-        let script = r#"for group; do echo $$ >"$group/cgroup.procs"; done
-            exec setpriv --pdeathsig KILL systemd-nspawn --quiet --boot --register=no --keep-unit \
-                --private-network --link-journal=no --settings=no --resolv-conf=off --timezone=off \
-                --console=pipe --machine="$MACHINE" --directory="$TREE""#;
-        let mut command = Command::new("sh");
-        command.args(["-c", script, "sh"]).args(&groups).env("MACHINE", &name).env("TREE", tree);
-        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
-        let mut nspawn = Program::start(&mut command);
-        let found = eventually("systemd-nspawn to start process 1", || {
-            if let Some(status) = nspawn.ended() {
-                return Some(Err(status));
-            }
-            first_process(nspawn.pid()).map(Ok)
-        });
-        let leader = found.map_err(|status| {
-            let said = fs::read_to_string(&console).unwrap_or_default();
-            anyhow::anyhow!("systemd-nspawn cannot boot a container here ({status}):\n{said}")
-        })?;
-        let mut machine = Machine { nspawn, leader, name, groups, log };
+        let (nspawn, leader) = start(tree, shared, &name, &groups)?;
+        let (tree, shared) = (tree.to_owned(), shared.to_owned());
+        let mut machine = Machine { nspawn, leader, name, groups, tree, shared, log };
+        machine.wait_booted()?;
+        Ok(machine)
+    }
+
+    /// Shuts it down as `systemctl reboot` does, and boots it again.
+    #[track_caller]
+    pub fn reboot(&mut self) {
+        self.run("systemctl reboot");
+        self.nspawn.wait();
+        let started = start(&self.tree, &self.shared, &self.name, &self.groups);
+        (self.nspawn, self.leader) = started.expect("it was started before");
+        self.wait_booted().expect("it was booted before");
+    }
+
+    /// Waits until everything in it has been started.
+    fn wait_booted(&mut self) -> Result<()> {
         // Fails where no service manager answers yet, and while it is still starting units.
         let booted = "systemctl is-system-running | grep -E 'running|degraded'";
         until("the container to have booted", || {
-            machine.nspawn.ended().is_some() || machine.look(booted).succeeded()
+            self.nspawn.ended().is_some() || self.look(booted).succeeded()
         });
-        if let Some(status) = machine.nspawn.ended() {
-            let said = fs::read_to_string(&console).unwrap_or_default();
-            bail!("the container ended while it was booting ({status}):\n{said}");
+        match self.nspawn.ended() {
+            None => Ok(()),
+            Some(status) => {
+                let said = fs::read_to_string(console(&self.tree)).unwrap_or_default();
+                bail!("the container ended while it was booting ({status}):\n{said}")
+            }
         }
-        Ok(machine)
     }
 
     /// A program in the machine, started by root; its arguments are to be added.
@@ -192,6 +195,38 @@ impl Drop for Machine {
             remove_group(group);
         }
     }
+}
+
+/// The file with all that the machine says at its console.
+fn console(tree: &Path) -> PathBuf {
+    tree.with_extension("console")
+}
+
+/// Starts a container, and returns it with its process 1.
+fn start(tree: &Path, shared: &Path, name: &str, groups: &[PathBuf]) -> Result<(Program, u32)> {
+    let out = fs::File::create(console(tree))?;
+    // The group first, since a container takes its place from whoever starts it. It dies with
+    // this program, however that ends.
+    let script = r#"for group; do echo $$ >"$group/cgroup.procs"; done
+        exec setpriv --pdeathsig KILL systemd-nspawn --quiet --boot --register=no --keep-unit \
+            --private-network --link-journal=no --settings=no --resolv-conf=off --timezone=off \
+            --console=pipe --machine="$MACHINE" --directory="$TREE" --bind="$SHARED""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).args(groups).env("MACHINE", name).env("TREE", tree);
+    command.env("SHARED", format!("{}:{SHARED}", shared.display()));
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    let mut nspawn = Program::start(&mut command);
+    let found = eventually("systemd-nspawn to start process 1", || {
+        if let Some(status) = nspawn.ended() {
+            return Some(Err(status));
+        }
+        first_process(nspawn.pid()).map(Ok)
+    });
+    let leader = found.map_err(|status| {
+        let said = fs::read_to_string(console(tree)).unwrap_or_default();
+        anyhow::anyhow!("systemd-nspawn cannot boot a container here ({status}):\n{said}")
+    })?;
+    Ok((nspawn, leader))
 }
 
 /// Copies a program of this workspace into a tree, and returns its path there.

@@ -8,6 +8,8 @@ mod machine;
 pub mod steps;
 mod tree;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -19,7 +21,7 @@ pub use inventory::Inventory;
 pub use log::Log;
 pub use machine::Machine;
 
-use crate::harness::binary;
+use crate::harness::{RedisServer, binary};
 
 /// Higher than that of any release.
 const NEXT_VERSION: &str = "9999.1";
@@ -40,6 +42,8 @@ pub struct World {
     pub gateway: String,
     /// The system before the package.
     pub before: Option<Inventory>,
+    /// A store of this host, in the folder that the machine sees, too.
+    pub redis: RedisServer,
     /// Removed after the machine is off.
     _folder: Folder,
 }
@@ -63,12 +67,16 @@ impl World {
         };
         let packages = [place(&package)?, place(&next)?];
         let gateway = place(&gateway)?;
-        let machine = Machine::boot(&tree, log)?;
+        let redis = RedisServer::setup().option("unixsocketperm", "777").start();
+        let socket = redis.socket();
+        let shared = socket.parent().context("a socket lies in a folder")?;
+        std::fs::set_permissions(shared, Permissions::from_mode(0o755))?;
+        let machine = Machine::boot(&tree, shared, log)?;
         for user in USERS {
             machine.run(&format!("useradd --create-home {user}")).ok();
         }
         let (before, crowd) = (None, None);
-        Ok(World { machine, puppet, packages, gateway, before, crowd, _folder: run })
+        Ok(World { machine, puppet, packages, gateway, before, crowd, redis, _folder: run })
     }
 }
 

@@ -16,8 +16,8 @@ const TARGET: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/crates");
 fn cargo(directory: &Path, words: &[&str]) {
     let mut cargo = Command::new(env!("CARGO"));
     without_cargo(&mut cargo);
-    let ran =
-        cargo.args(words).arg("--offline").current_dir(directory).env("CARGO_TARGET_DIR", TARGET);
+    let ran = cargo.args(words).arg("--offline").current_dir(directory);
+    ran.env("CARGO_TARGET_DIR", TARGET).env("CARGO_PROFILE_DEV_DEBUG", "false");
     let output = ran.stdin(Stdio::null()).output().expect("cargo can be started");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

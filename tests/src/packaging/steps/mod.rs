@@ -8,6 +8,7 @@ mod install;
 mod journal;
 mod outages;
 mod purge;
+mod reboot;
 mod stop;
 mod user_unit;
 mod users;
@@ -19,7 +20,7 @@ use super::World;
 pub type Step = (&'static str, fn(&mut World));
 
 /// All of them; each goes on from where the one before it ended.
-pub const STEPS: [Step; 22] = [
+pub const STEPS: [Step; 23] = [
     ("The package is installed", install::install),
     ("What came with it can be read", install::documents),
     ("Members of the group may use the agent, others may not", users::members_and_others),
@@ -39,6 +40,7 @@ pub const STEPS: [Step; 22] = [
     ("The upstream's password comes as a credential", configuration::credential),
     ("A unit whose program the wrapper starts is ready, watched, and waits", wrapped_unit::service),
     ("A user has an agent of its own", user_unit::lingering),
+    ("Nobody else holds what work of a machine holds that reboots", reboot::reboot),
     ("A removal stops it and keeps what was configured", purge::remove),
     ("It is installed again", install::install_again),
     ("A purge leaves nothing", purge::purge),
