@@ -60,6 +60,10 @@ fn main() -> ExitCode {
         Err(help) => {
             let printed = help.print().and_then(|()| io::stdout().flush());
             let Err(error) = printed else { return ExitCode::SUCCESS };
+            // A reader that has enough is told nothing.
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                return ExitCode::FAILURE;
+            }
             let _ = writeln!(io::stderr(), "tenured-gateway: standard output: {error}");
             return ExitCode::FAILURE;
         }

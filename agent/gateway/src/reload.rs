@@ -44,6 +44,7 @@ impl Reload {
                 return signal;
             }
             if let Some(tls) = &self.tls {
+                tls.look().await;
                 self.metrics.certificate_expires.set(tls.expires_at());
             }
             // One stamp may stand for two states of a file that changed twice at once; SIGHUP reads it anyway.
@@ -81,8 +82,6 @@ impl Reload {
         self.settings.opener.reload().map_err(refused)?;
         if let Some(tls) = &self.tls {
             tls.reload()?;
-            self.metrics.certificate_expires.set(tls.expires_at());
-            info!("read the certificates again, for new connections");
         }
         for Change { key, old, new, reloads } in changes {
             if reloads {

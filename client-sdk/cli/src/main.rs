@@ -111,6 +111,7 @@ fn help(error: &clap::Error, words: &[String]) -> Result<u8, Failure> {
     if error.use_stderr() && !shows_help {
         return Err(Failure::new(exit::USAGE, usage::line(error, words)));
     }
-    output::print_help(error)?;
-    Ok(if shows_help { exit::USAGE } else { 0 })
+    let printed = output::print_help(error);
+    // Help that nobody asked for goes to stderr: there is nowhere left to say that this failed.
+    if shows_help { Ok(exit::USAGE) } else { printed.map(|()| 0) }
 }

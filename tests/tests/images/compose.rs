@@ -173,7 +173,7 @@ fn a_lan_has_a_certificate_and_a_password_that_nobody_else_knows() {
     compose(&mut host, lan, "kill --signal HUP gateway");
     until("the certificate to be read", || {
         let log = team.containers.attempt(&["logs", "tenured-lan_gateway_1"]).stderr;
-        String::from_utf8_lossy(&log).contains("read the certificates again")
+        String::from_utf8_lossy(&log).contains("read the certificates of the gateway again")
     });
     host.run("tenure doctor");
     host.stop_agent();

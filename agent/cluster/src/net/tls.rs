@@ -45,7 +45,7 @@ struct Current {
 }
 
 impl Source for Files {
-    type Made = Current;
+    type Value = Current;
     type Error = Broken;
 
     fn files(&self) -> Vec<&Path> {
@@ -56,13 +56,13 @@ impl Source for Files {
         "certificates of the node".to_owned()
     }
 
-    fn make(&self) -> Result<Current, Broken> {
+    fn read(&self) -> Result<Current, Broken> {
         Current::read(self)
     }
 
-    fn judge(&self, made: &Current) -> Result<(), Broken> {
+    fn check(&self, value: &Current) -> Result<(), Broken> {
         let expired = || Broken::new(CERTIFICATE, "has expired, or begins later: renew it");
-        made.is_in_force.then_some(()).ok_or_else(expired)
+        value.is_in_force.then_some(()).ok_or_else(expired)
     }
 }
 

@@ -320,7 +320,7 @@ static KEYS: [settings::Key<Settings>; 28] = [
     optional_path_key!(Settings, "tls.cert_file", tls.certificate, value::path)
         .about(
             "The gateway's certificate and those that lead to its authority, in PEM format; with it TLS is \
-             spoken, and nothing else. Certificates are read again at a reload; bad ones change nothing.",
+             spoken, and nothing else. A new connection has certificates that were replaced; bad ones change nothing.",
         )
         .example("\"/etc/tenured-gateway/tls.pem\""),
     optional_path_key!(Settings, "tls.key_file", tls.key, value::path)

@@ -1,4 +1,4 @@
-//! TLS: the gateway's certificate, which a reload replaces, and those of its clients.
+//! TLS: the gateway's certificate, and those of its clients.
 
 mod certificate;
 
@@ -72,7 +72,7 @@ pub struct Current {
 }
 
 impl Source for Files {
-    type Made = Current;
+    type Value = Current;
     type Error = TlsError;
 
     fn files(&self) -> Vec<&Path> {
@@ -84,16 +84,15 @@ impl Source for Files {
         "certificates of the gateway".to_owned()
     }
 
-    fn make(&self) -> Result<Current, TlsError> {
+    fn read(&self) -> Result<Current, TlsError> {
         Current::read(self)
     }
 
-    fn judge(&self, made: &Current) -> Result<(), TlsError> {
-        if made.left() == Duration::ZERO {
+    fn check(&self, value: &Current) -> Result<(), TlsError> {
+        if value.left() == Duration::ZERO {
             let wrong = TlsError::of(CERTIFICATE, &self.certificate);
             return Err(wrong("has expired: renew it".to_owned()));
         }
-        made.tell_expiry();
         Ok(())
     }
 }
@@ -117,7 +116,9 @@ impl Tls {
     ///
     /// When they are not good, or the certificate has expired. Then nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.0.reload()
+        self.0.reload()?;
+        self.0.latest().tell_expiry();
+        Ok(())
     }
 
     /// The configuration of a connection that begins now: that of the files, if they are good.
@@ -128,6 +129,11 @@ impl Tls {
     /// True if the certificate is for this host.
     pub fn is_for(&self, host: &Host<'_>) -> bool {
         self.0.latest().names.has(host)
+    }
+
+    /// Reads the files again if one of them has changed.
+    pub async fn look(&self) {
+        self.0.current().await;
     }
 
     /// s since 1970.

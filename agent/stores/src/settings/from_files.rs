@@ -1,24 +1,30 @@
-//! What is made of files, and made again once one of them has changed.
+//! A value that is read from files, and read again when one of them has changed.
 
 use std::fmt::{self, Display};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::Duration;
 
+use tenure_core::time::Boottime;
+use tenure_host::clock;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// The longest wait for a disk, before what was made last is used.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+/// The longest wait for a disk.
+const READ_MAX: Duration = Duration::from_secs(1);
+/// Files that were wrong, and have not changed since, are not read again before.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Files, and how something is made of them.
+/// Files, and the value that is read from them.
 pub trait Source: Send + Sync + 'static {
-    /// The thing that is made.
-    type Made: Send + Sync;
-    /// Why it cannot be.
+    /// The value.
+    type Value: Send + Sync;
+    /// A file is not what it should be.
     type Error: Display + PartialEq + Send;
 
     /// The files.
@@ -32,20 +38,20 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     ///
     /// When one of them is not what it should be.
-    fn make(&self) -> Result<Self::Made, Self::Error>;
+    fn read(&self) -> Result<Self::Value, Self::Error>;
 
-    /// Judges whether it may take the place of one before.
+    /// Refuses a value that is worse than the one before, such as a certificate that has expired.
     ///
     /// # Errors
     ///
-    /// When it is of no use.
-    fn judge(&self, _made: &Self::Made) -> Result<(), Self::Error> {
+    /// With what is wrong with it.
+    fn check(&self, _value: &Self::Value) -> Result<(), Self::Error> {
         Ok(())
     }
 }
 
-/// A thing that is made of files. A connection that begins after one of them was replaced has the new one, so that a
-/// rotation takes no restart. Clones share the one that was made last.
+/// A value that is read from files. A connection that begins after a file was replaced has the new value, so that a
+/// rotation takes no restart. Clones share the value that was read last.
 pub struct FromFiles<S: Source>(Arc<Origin<S>>);
 
 struct Origin<S: Source> {
@@ -55,13 +61,19 @@ struct Origin<S: Source> {
     reading: Mutex<()>,
 }
 
-/// The one that was made last.
+/// The value that was read last.
 struct Latest<S: Source> {
-    made: Arc<S::Made>,
+    value: Arc<S::Value>,
     /// The state of the files before they were read.
     stamps: Stamps,
-    /// What was wrong with the files since then.
-    wrong: Option<S::Error>,
+    /// The last try since then, if it failed.
+    failed: Option<Failed<S>>,
+}
+
+struct Failed<S: Source> {
+    error: S::Error,
+    stamps: Stamps,
+    at: Boottime,
 }
 
 impl<S: Source> Clone for FromFiles<S> {
@@ -86,69 +98,94 @@ impl<S: Source> FromFiles<S> {
     pub fn read(source: S) -> Result<FromFiles<S>, S::Error> {
         // Before they are read: what changes meanwhile is noticed.
         let stamps = stamps(&source);
-        let made = Arc::new(source.make()?);
-        let latest = Mutex::new(Latest { made, stamps, wrong: None });
+        let value = Arc::new(source.read()?);
+        let latest = Mutex::new(Latest { value, stamps, failed: None });
         Ok(FromFiles(Arc::new(Origin { source, latest, reading: Mutex::default() })))
     }
 
-    /// What a connection takes that begins now. The one that was made last if something is wrong with the files at this
-    /// moment: one of them may be replaced, and another not yet.
+    /// The value for a connection that begins now. It is the one that was read last while another connection reads the
+    /// files, and while something is wrong with them: one file may be replaced, and another not yet.
     ///
     /// Reads on another thread, and waits for it a second at most: beats go on meanwhile. Within a runtime.
-    pub async fn current(&self) -> Arc<S::Made> {
+    pub async fn current(&self) -> Arc<S::Value> {
         let origin = Arc::clone(&self.0);
-        // A disk that hangs leaves it as it was.
-        let _looked = timeout(LOOK_MAX, spawn_blocking(move || origin.look())).await;
+        // A disk that hangs leaves the value as it was.
+        let _looked = timeout(READ_MAX, spawn_blocking(move || origin.look())).await;
         self.latest()
     }
 
-    /// The one that was made last. Does not look at the files.
-    pub fn latest(&self) -> Arc<S::Made> {
-        Arc::clone(&lock(&self.0.latest).made)
+    /// The value that was read last. Does not look at the files.
+    pub fn latest(&self) -> Arc<S::Value> {
+        Arc::clone(&lock(&self.0.latest).value)
     }
 
-    /// Reads the files again, also if none has changed: what else it is made of may have.
+    /// Reads the files again, also when none has changed: the authorities of the host itself may have.
+    ///
+    /// Waits for a second at most. A disk that hangs is told in the log, and leaves the value as it was.
     ///
     /// # Errors
     ///
-    /// When one of them is not what it should be, or of no use. Then nothing changes.
+    /// When one of the files is not what it should be, or the value is worse than the one before. Then nothing changes.
     pub fn reload(&self) -> Result<(), S::Error> {
-        let _reading = lock(&self.0.reading);
-        self.0.make_again(stamps(&self.0.source))
+        let (origin, (answer, answered)) = (Arc::clone(&self.0), channel());
+        thread::spawn(move || {
+            let _reading = lock(&origin.reading);
+            // Nobody waits any more after a second.
+            let _unheard = answer.send(origin.read_again(stamps(&origin.source)));
+        });
+        let name = self.0.source.name();
+        match answered.recv_timeout(READ_MAX) {
+            Ok(read) => {
+                read?;
+                info!("read the {name} again, for new connections");
+            }
+            Err(_) => warn!("the {name} were not read again: their disk does not answer"),
+        }
+        Ok(())
     }
 }
 
 impl<S: Source> Origin<S> {
     /// Reads the files again if one of them has changed.
     fn look(&self) {
-        // Another connection reads already, or waits for a disk.
-        let Ok(_reading) = self.reading.try_lock() else { return };
+        let _reading = match self.reading.try_lock() {
+            Ok(reading) => reading,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another connection reads already, or waits for a disk.
+            Err(TryLockError::WouldBlock) => return,
+        };
         let stamps = stamps(&self.source);
         {
             let mut latest = lock(&self.latest);
             if stamps == latest.stamps {
-                latest.wrong = None;
+                latest.failed = None;
+                return;
+            }
+            let is_same = |failed: &Failed<S>| {
+                failed.stamps == stamps && clock::now() < failed.at + RETRY_AFTER
+            };
+            if latest.failed.as_ref().is_some_and(is_same) {
                 return;
             }
         }
-        let Err(wrong) = self.make_again(stamps) else { return };
-        let mut latest = lock(&self.latest);
-        // An agent without a connection looks several times a second.
-        if latest.wrong.as_ref() != Some(&wrong) {
-            warn!("connecting with the {} that were read last: {wrong}", self.source.name());
-            latest.wrong = Some(wrong);
+        let name = self.source.name();
+        match self.read_again(stamps.clone()) {
+            Ok(()) => info!("read the {name} again, for new connections"),
+            Err(error) => {
+                let mut latest = lock(&self.latest);
+                if latest.failed.as_ref().is_none_or(|failed| failed.error != error) {
+                    warn!("going on with the {name} that were read last: {error}");
+                }
+                latest.failed = Some(Failed { error, stamps, at: clock::now() });
+            }
         }
     }
 
     /// Reads the files, of which these are the stamps. Under `reading`.
-    fn make_again(&self, stamps: Stamps) -> Result<(), S::Error> {
-        let made = self.source.make()?;
-        self.source.judge(&made)?;
-        let mut latest = lock(&self.latest);
-        if stamps != latest.stamps {
-            info!("read the {} again, for new connections", self.source.name());
-        }
-        *latest = Latest { made: Arc::new(made), stamps, wrong: None };
+    fn read_again(&self, stamps: Stamps) -> Result<(), S::Error> {
+        let value = self.source.read()?;
+        self.source.check(&value)?;
+        *lock(&self.latest) = Latest { value: Arc::new(value), stamps, failed: None };
         Ok(())
     }
 }
@@ -165,7 +202,7 @@ fn stamps(source: &impl Source) -> Stamps {
     source.files().into_iter().map(Stamp::of).collect()
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
     length: u64,

@@ -25,7 +25,7 @@ pub struct Section {
 }
 
 impl Source for Section {
-    type Made = ClientConfig;
+    type Value = ClientConfig;
     type Error = Broken;
 
     fn files(&self) -> Vec<&Path> {
@@ -37,7 +37,7 @@ impl Source for Section {
         format!("certificates of [{}]", self.name)
     }
 
-    fn make(&self) -> Result<ClientConfig, Broken> {
+    fn read(&self) -> Result<ClientConfig, Broken> {
         self.files.config(&self.name)
     }
 }

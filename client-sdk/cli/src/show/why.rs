@@ -37,7 +37,7 @@ const CHANGES: usize = 5;
 /// The longest wait for a store that is known to be away.
 const AWAY_ANSWER_MAX: Duration = Duration::from_millis(500);
 /// The history hears of an end later than the store, since agents tell it of several at once: it is asked again so often.
-const ENDS_LOOKS: usize = 5;
+const ENDS_LOOKS: usize = 10;
 const ENDS_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// All that the agents know of a resource.
@@ -81,16 +81,17 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
             return Err(failure);
         }
     };
-    let lacks_an_end = |history: &History| {
-        history.changes.iter().any(|change| is_untold(change, history, &standing))
-    };
+    let mut standing = standing;
     let mut history = client.history(*kind, name, tenant.as_deref()).await;
     for _ in 0..ENDS_LOOKS {
-        if !history.as_ref().is_ok_and(lacks_an_end) {
+        if !history.as_ref().is_ok_and(|history| lacks_an_end(history, &standing)) {
             break;
         }
         sleep(ENDS_LOOK_EVERY).await;
-        history = client.history(*kind, name, tenant.as_deref()).await;
+        // Both again: meanwhile another one may have it.
+        let Ok(later) = client.standing(*kind, name, tenant.as_deref()).await else { break };
+        let Ok(told) = client.history(*kind, name, tenant.as_deref()).await else { break };
+        (standing, history) = (later, Ok(told));
     }
     // Who holds it is told all the same.
     let (history, unknown) = match history {
@@ -106,6 +107,12 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
         return print_json(&known);
     }
     print(&known.explain(super::when::now()))
+}
+
+/// True if one of the grants that are shown has no end.
+fn lacks_an_end(history: &History, standing: &Standing) -> bool {
+    let mut shown = history.changes.iter().take(CHANGES);
+    shown.any(|change| is_untold(change, history, standing))
 }
 
 /// True of a grant that is over, and whose end nobody told the history.
