@@ -222,3 +222,128 @@ impl Stamp {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A number in a file. Odd ones are refused as worse than the one before.
+    struct Number {
+        file: PathBuf,
+        reads: Arc<AtomicUsize>,
+        disk: Arc<Mutex<()>>,
+    }
+
+    impl Source for Number {
+        type Value = u32;
+        type Error = String;
+
+        fn files(&self) -> Vec<&Path> {
+            vec![&self.file]
+        }
+
+        fn name(&self) -> String {
+            "number".to_owned()
+        }
+
+        fn read(&self) -> Result<u32, String> {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            let _answers = lock(&self.disk);
+            let text = fs::read_to_string(&self.file).map_err(|error| error.to_string())?;
+            text.parse().map_err(|_| format!("{text:?} is no number"))
+        }
+
+        fn check(&self, value: &u32) -> Result<(), String> {
+            if value % 2 == 0 { Ok(()) } else { Err(format!("{value} is odd")) }
+        }
+    }
+
+    struct Scene {
+        folder: TempDir,
+        reads: Arc<AtomicUsize>,
+        disk: Arc<Mutex<()>>,
+        number: FromFiles<Number>,
+    }
+
+    impl Scene {
+        fn start() -> Scene {
+            let folder = TempDir::new().unwrap();
+            let (reads, disk) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<()>>::default());
+            let file = folder.path().join("number");
+            fs::write(&file, "1").unwrap();
+            let source = Number { file, reads: Arc::clone(&reads), disk: Arc::clone(&disk) };
+            Scene { number: FromFiles::read(source).unwrap(), folder, reads, disk }
+        }
+
+        fn replace(&self, text: &str) {
+            let next = self.folder.path().join("next");
+            fs::write(&next, text).unwrap();
+            fs::rename(next, self.folder.path().join("number")).unwrap();
+        }
+
+        fn reads(&self) -> usize {
+            self.reads.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_one_has_what_was_replaced() {
+        let scene = Scene::start();
+        for text in ["2", "40", "6"] {
+            scene.replace(text);
+            assert_eq!(scene.number.current().await.to_string(), text);
+        }
+        let reads = scene.reads();
+        assert_eq!(*scene.number.current().await, 6);
+        assert_eq!(scene.reads(), reads, "nothing has changed");
+        scene.number.reload().unwrap();
+        assert_eq!(scene.reads(), reads + 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_changes_nothing_and_is_not_read_each_time() {
+        let scene = Scene::start();
+        scene.replace("2");
+        scene.number.reload().unwrap();
+        for wrong in ["3", "three"] {
+            scene.replace(wrong);
+            let (reads, began) = (scene.reads(), Instant::now());
+            let mut turns = 0;
+            while turns < 10_000 && began.elapsed() < RETRY_AFTER / 2 {
+                assert_eq!(*scene.number.current().await, 2);
+                turns += 1;
+            }
+            assert!(
+                scene.reads() - reads <= 2 + usize::try_from(began.elapsed().as_secs()).unwrap()
+            );
+            assert!(scene.number.reload().unwrap_err().contains(wrong));
+        }
+        scene.replace("4");
+        assert_eq!(*scene.number.current().await, 4);
+    }
+
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "the disk hangs for as long as this is held")]
+    async fn a_disk_that_hangs_is_waited_for_a_second() {
+        let scene = Scene::start();
+        scene.replace("2");
+        let hangs = scene.disk.lock().unwrap();
+        assert_eq!(*scene.number.current().await, 1, "the first one waits for a second");
+        // Nobody waits as well: it would take three hours.
+        for _ in 0..10_000 {
+            assert_eq!(*scene.number.current().await, 1);
+        }
+        scene.number.reload().unwrap();
+        assert_eq!(*scene.number.latest(), 1);
+        drop(hangs);
+        while *scene.number.current().await != 2 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
