@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -209,14 +211,14 @@ def test_the_clock_is_that_of_uptime() -> None:
 
 
 class Granted:
-    """A hold whose session has neither a watch nor an agent."""
+    """A hold whose session has no agent, and a watch only where a test begins it."""
 
     def __init__(self, directory: Path, io: Io | None = None) -> None:
         self.file, hold = PageFile(directory / "page"), str(uuid.uuid4())
         until = page.boottime_ns() + 10**10
         self.file.slot(0, hold, until)
         self.io = io or BlockingIo()
-        registered = {"session": self.file.session, "page": str(self.file.path)}
+        registered = {"session": self.file.session, "page": str(self.file.path), "boot_id": self.file.boot}
         self.core = Core(self.io, Calls("/nowhere"), registered, self.file.open())
         self.core.connected = False
         self.answer = {"hold": hold, "kind": "leader", "name": "r", "token": 7, "ttl_ms": 30_000, "slot": 0}
@@ -224,8 +226,11 @@ class Granted:
         self.cell = BlockingIo().run(self.core._granted(self.answer, until - 10**10))
         self.life = Life(self.io, "/nowhere", {})
 
-    def turns(self, valid_until: int) -> None:
-        self.file.slot(0, self.cell.id, valid_until)
+    def turns(self, valid_until: int, slot: int = 0) -> None:
+        self.file.slot(slot, self.cell.id, valid_until)
+
+    def watches(self) -> None:
+        self.io.spawn(self.core._watch.run(), "watch")
 
     def tell(self, reason: str) -> None:
         data = {"hold": self.cell.id, "kind": "leader", "name": "r", "token": 7, "reason": reason}
@@ -260,14 +265,22 @@ def asks(hold: tenure.Hold) -> None:
 def test_a_thread_that_notices_the_end_before_the_watch_does_records_it(
     notices: Callable[[tenure.Hold], None], tmp_path: Path
 ) -> None:
-    granted, told = Granted(tmp_path), list[tenure.Lost]()
+    granted, told, mutex = Granted(tmp_path), queue.Queue[tenure.Reason](), threading.Lock()
     hold = tenure.Hold(granted.life, granted.core, granted.cell)
-    hold.on_lost(told.append)
+
+    def callback(lost: tenure.Lost) -> None:
+        if mutex.acquire(blocking=False):
+            told.put(lost.reason)
+            mutex.release()
+
+    hold.on_lost(callback)
     assert hold.lost is None
     granted.turns(page.boottime_ns() - 1)
-    notices(hold)
+    with mutex:
+        notices(hold)
     assert hold.lost is not None and hold.lost.reason is tenure.Reason.EXPIRED
-    assert [one.reason for one in told] == [tenure.Reason.EXPIRED] and hold.wait_until_over(0)
+    granted.watches()
+    assert told.get(timeout=60) is tenure.Reason.EXPIRED and hold.wait_until_over(0)
     # It stays lost, and the agent's reason is better.
     granted.turns(page.boottime_ns() + 10**10)
     assert not hold.is_held()
@@ -276,27 +289,57 @@ def test_a_thread_that_notices_the_end_before_the_watch_does_records_it(
     with pytest.raises(tenure.Lost, match="max_hold"):
         hold.release()
     granted.core.end("the test is over")
+    assert told.empty()
 
 
-def test_a_task_that_notices_the_end_before_the_watch_does_records_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_executor", [True, False])
+def test_a_task_that_notices_the_end_before_the_watch_does_records_it(in_executor: bool, tmp_path: Path) -> None:
     async def main() -> None:
-        granted, told = Granted(tmp_path, AsyncIo(asyncio.get_running_loop())), list[tenure.Lost]()
+        granted = Granted(tmp_path, AsyncIo(asyncio.get_running_loop()))
         hold = tenure.aio.Hold(granted.life, granted.core, granted.cell)
-        hold.on_lost(told.append)
+        told = list[tuple[tenure.Reason, int]]()
+        hold.on_lost(lambda lost: told.append((lost.reason, threading.get_ident())))
         with pytest.raises(tenure.Lost):
             async with hold:
                 granted.turns(page.boottime_ns() - 1)
+                if in_executor:
+                    await asyncio.to_thread(hold.check)
         assert hold.lost is not None and hold.lost.reason is tenure.Reason.EXPIRED
-        assert [one.reason for one in told] == [tenure.Reason.EXPIRED]
+        granted.watches()
+        while not told:
+            await asyncio.sleep(0)
         granted.core.end("the test is over")
+        assert told == [(tenure.Reason.EXPIRED, threading.get_ident())]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("makes_a_page", [True, False])
+@pytest.mark.parametrize("looks", [tenure.Hold.check, tenure.Hold.release, lambda hold: hold._core._watch.take(hold._cell)])
+def test_a_hold_that_a_restarted_agent_renewed_elsewhere_is_held(
+    looks: Callable[[tenure.Hold], None], makes_a_page: bool, tmp_path: Path
+) -> None:
+    granted, told = Granted(tmp_path), list[tenure.Lost]()
+    hold = tenure.Hold(granted.life, granted.core, granted.cell)
+    hold.on_lost(told.append)
+    granted.turns(page.boottime_ns() - 1)
+    granted.cell.seen_valid_until = page.boottime_ns() - 1
+    if makes_a_page:
+        granted.file.path.unlink()
+    granted.turns(0)
+    granted.turns(page.boottime_ns() + 10**10, slot=2)
+    assert not hold.is_held()
+    looks(hold)
+    assert hold.lost is None and hold.is_held() is not granted.cell.released
+    granted.core.end("the test is over")
+    assert [one.reason for one in told] == [tenure.Reason.SESSION_GONE] * (not granted.cell.released)
 
 
 def test_a_hold_that_was_given_up_before_its_reason_came_is_lost(tmp_path: Path) -> None:
     granted, told = Granted(tmp_path), list[tenure.Lost]()
     hold = tenure.Hold(granted.life, granted.core, granted.cell)
     hold.on_lost(told.append)
+    granted.core.connected = True
     # As an agent ends it.
     granted.turns(0)
     with pytest.raises(tenure.Lost) as lost:
@@ -305,10 +348,21 @@ def test_a_hold_that_was_given_up_before_its_reason_came_is_lost(tmp_path: Path)
     assert lost.value.reason is tenure.Reason.UNTOLD and hold.lost is None
     with pytest.raises(tenure.Lost):
         hold.release()
-    assert hold.lost is not None and [one.reason for one in told] == [tenure.Reason.UNTOLD]
+    assert hold.lost is not None and hold.lost.reason is tenure.Reason.UNTOLD
     granted.tell("revoked")
     assert hold.lost.reason is tenure.Reason.REVOKED
     granted.core.end("the test is over")
+    assert [one.reason for one in told] == [tenure.Reason.REVOKED]
+
+
+def test_a_hold_that_an_absent_agent_may_have_elsewhere_is_given_back(tmp_path: Path) -> None:
+    granted, told = Granted(tmp_path), list[tenure.Lost]()
+    hold = tenure.Hold(granted.life, granted.core, granted.cell)
+    hold.on_lost(told.append)
+    granted.turns(0)
+    hold.release()
+    granted.core.end("the test is over")
+    assert hold.lost is None and not told
 
 
 def test_a_hold_that_was_given_back_is_not_lost(tmp_path: Path) -> None:

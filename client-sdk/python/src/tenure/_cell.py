@@ -50,7 +50,7 @@ class Cell:
         return f"{self.kind}/{self.name}"
 
     def awaits_word(self) -> bool:
-        """True of what is over, or seen to be, before the agent has said why."""
+        """The agent has not said yet why it is over, or that it is."""
         return not self.told and not self.released
 
     def is_over(self) -> bool:

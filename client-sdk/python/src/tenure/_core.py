@@ -144,6 +144,7 @@ class Core:
             self.gone = self.gone or why
             cells, self.cells = self.cells, {}
             over = [cell for cell in cells.values() if cell.lose(Reason.SESSION_GONE, told=True)]
+            over += self._watch.take_ended()
             feeds, self._feeds = self._feeds, []
         for feed in feeds:
             feed.close()
@@ -245,21 +246,41 @@ class Core:
         """Why it is not held, as its page has shown. If valid-until has passed it is lost for good, whether or not the
         watch has looked."""
         with self.lock:
-            over = [cell] if cell.lapse() else []
-        notify(over)
+            if self.look_again(cell) <= page.boottime_ns() and cell.lapse():
+                self._watch.tell(cell)
         return cell.loss()
+
+    def look_again(self, cell: Cell) -> int:
+        """Until when the page that is there now shows it as valid, ns; 0 when it does not. A restarted agent may have made
+        a new page, or given it another slot, while this program was stopped. Under the session's lock."""
+        if cell.is_over():
+            return 0
+        self._follow_page()
+        shown = page.valid_until_ns(cell.view)
+        if not shown:
+            cell.slot = self._page.find(cell.id, cell.slot)
+            cell.view = self._page.view(cell.slot, cell.id)
+            shown = page.valid_until_ns(cell.view)
+        return shown
 
     def release(self, cell: Cell) -> Steps[None]:
         """Gives the hold back, so that the next waiter anywhere has it at once. One that is not held any more is lost.
         What the agent cannot be told now it is told in the background."""
         with self.lock:
-            held = page.is_held(cell.view)
-            mine = cell.release() if held else cell.lapse() or cell.lose(Reason.UNTOLD, told=False)
+            held = page.is_held(cell.view) or self.look_again(cell) > page.boottime_ns()
+            if held:
+                mine = cell.release()
+            elif cell.lapse() or (self.connected and cell.lose(Reason.UNTOLD, told=False)):
+                mine = True
+                self._watch.tell(cell)
+            else:
+                # A restarted agent may have it still, and show it in another slot.
+                mine = cell.release()
             self.cells.pop(cell.id, None)
             self._strays.wait_for_word(cell)
         if not mine and (cell.lost is None or cell.told):
             return
-        if mine:
+        if cell.released:
             notify([cell])
         if not held:
             # Nobody waits for what is over, and the agent may be stopped.
@@ -307,9 +328,9 @@ class Core:
     def _follow(self) -> Steps[None]:
         last_event_id: int | None = None
         number = self.streams
-        while self.gone is None and self.stream is not None:
+        while self.gone is None and (stream := self.stream) is not None:
             try:
-                while (frames := (yield from self.stream.next())) is not None:
+                while (frames := (yield from stream.next())) is not None:
                     for frame in frames:
                         last_event_id = last_event_id if frame.id is None else frame.id
                         if not self._feeds and self._is_known(frame):
@@ -321,7 +342,7 @@ class Core:
                 # What cannot be read once cannot be read again: go on from a snapshot.
                 last_event_id = None
             finally:
-                self.stream.close()
+                stream.close()
             self.connected = False
             reopened = yield from self._reopen(last_event_id)
             if reopened is None:

@@ -65,7 +65,8 @@ class HoldFacts:
 
     @property
     def lost(self) -> Lost | None:
-        """How it was lost; None while it is held, and when it was released."""
+        """How it was lost; None while it is held, when it was released, and where the page shows it as over
+        before a reason has come."""
         cell = self._cell
         if not cell.is_over() and not self.is_held():
             self._core.conclude(cell)
@@ -89,15 +90,18 @@ class HoldFacts:
         words, at, high, low = self._cell.view
         valid_until = words[at]
         if words[at - 3] != high or words[at - 2] != low or clock_gettime_ns(_BOOTTIME) >= valid_until:
-            raise self._loss()
+            lost = self._loss()
+            # On a new page of a restarted agent it may be.
+            if not self.is_held():
+                raise lost
 
     def valid_for(self) -> float:
         """How long it is valid from now on unless renewed, seconds; 0 when it is not held."""
         return max(0, page.valid_until_ns(self._cell.view) - page.boottime_ns()) / 1e9
 
     def on_lost(self, callback: Callable[[Lost], object]) -> None:
-        """Calls `callback` once when it is lost; at once if it is. Runs in the thread that notices: keep it
-        short."""
+        """Calls `callback` once when it is lost; at once if it is. Runs in a thread of the session, or in the one that
+        ends it; in asyncio on the loop. Keep it short."""
         cell = self._cell
 
         once = [callback]

@@ -25,6 +25,8 @@ class Watch:
         self._wake = core.io.signal()
         self._due: int | None = None
         """When it looks at the holds again, ns; None when it waits to be woken."""
+        self._ended: list[Cell] = []
+        """Holds that others saw to be lost."""
 
     def run(self) -> Steps[None]:
         """Ends with the session."""
@@ -35,7 +37,7 @@ class Watch:
             now = page.boottime_ns()
             with core.lock:
                 looks = [self._look_at(cell, now) for cell in core.cells.values()]
-                over = [cell for cell in core.cells.values() if cell.is_over()]
+                over = [cell for cell in core.cells.values() if cell.is_over()] + self.take_ended()
                 pending = [at for at in looks if at is not None]
                 # Timers stand still while the machine sleeps, so that none is trusted for longer. It goes on for as long
                 # after the last hold: a program that acquires again and again would wake it each time.
@@ -46,6 +48,18 @@ class Watch:
     def wake(self) -> None:
         """Has it look at once, and see whether the session is over."""
         self._wake.set()
+
+    def tell(self, cell: Cell) -> None:
+        """Has it call those who want to know that the hold is over: who sees that may have locks that they take. Under
+        the session's lock."""
+        cell.over.set()
+        self._ended.append(cell)
+        self._wake.set()
+
+    def take_ended(self) -> list[Cell]:
+        """The holds of which it has yet to tell. Under the session's lock."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def take(self, cell: Cell) -> None:
         """Takes note of a new hold. Under the session's lock."""
@@ -61,6 +75,8 @@ class Watch:
         if cell.is_over():
             return None
         shown = page.valid_until_ns(cell.view)
+        if shown <= now:
+            shown = self._core.look_again(cell)
         if shown > now:
             cell.seen_valid_until = shown
             cell.doubted_since = 0

@@ -46,7 +46,8 @@ class _Held(HoldFacts):
 
     @property
     def lost(self) -> Lost | None:
-        """How it was lost; None while it is held, and when it was released."""
+        """How it was lost; None while it is held, when it was released, and where the page shows it as over
+        before a reason has come."""
         self._life.end_with_loop()
         return super().lost
 

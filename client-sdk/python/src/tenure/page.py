@@ -103,6 +103,7 @@ class Page:
         # A load of one of these words is one aligned copy of 8 bytes. Decoding byte by byte, as `struct`
         # does for "<Q", could see half of a write.
         self.words: memoryview[int] = memoryview(content).cast("Q")
+        self._content = content
         head = content[:SLOT_SIZE]
         version = int.from_bytes(head[8:12], "little")
         self.slots = int.from_bytes(head[12:16], "little")
@@ -137,15 +138,16 @@ class Page:
         return (self.words, _WORDS * (slot + 1) + _VALID_UNTIL, high, low)
 
     def find(self, hold: str, slot: int) -> int:
-        """The slot of the hold: `slot`, unless the page has it elsewhere."""
-        candidates: list[int] = [slot, *range(self.slots)]
+        """The slot of the hold: `slot`, unless the page shows it as valid elsewhere, or only has it there."""
         identity = uuid.UUID(hold).bytes
-        high, low = int.from_bytes(identity[:8], "little"), int.from_bytes(identity[8:], "little")
-        for candidate in candidates:
-            at = _WORDS * (candidate + 1)
-            if self.words[at] == high and self.words[at + 1] == low:
-                return candidate
-        return slot
+        found: list[int] = []
+        at = self._content.find(identity, SLOT_SIZE)
+        while at >= 0:
+            number, offset = divmod(at - SLOT_SIZE, SLOT_SIZE)
+            if offset == 0 and number < self.slots:
+                found.append(number)
+            at = self._content.find(identity, at + 1)
+        return max(found, key=lambda number: (valid_until_ns(self.view(number, hold)), number == slot), default=slot)
 
     def token(self, slot: int, hold: str) -> int | None:
         """The fencing token of the grant; None when there is none, or the slot is another hold's."""
