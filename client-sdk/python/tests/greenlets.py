@@ -52,7 +52,8 @@ def share(agent: Agent) -> None:
             with session.semaphore("s", 3):
                 inside += 1
                 most = max(most, inside)
-                gevent.sleep(0.01)
+                # Until there were as many as there may be.
+                until(lambda: most >= 3)
                 inside -= 1
 
         for greenlet in [spawn(work) for _ in range(10)]:

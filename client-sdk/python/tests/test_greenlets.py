@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,5 +18,13 @@ PROGRAM = Path(__file__).parent / "greenlets.py"
 def test_greenlets(what: str, tmp_path: Path) -> None:
     python = os.environ.get("TENURE_SDK_ENVIRONMENT", sys.executable)
     command = [python, str(PROGRAM), str(tmp_path / "agent"), what]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    pipe = subprocess.PIPE
+    program = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        output, errors = program.communicate(timeout=120)
+    finally:
+        # Its agent, too, which may be stopped.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    assert (output, errors, program.returncode) == ("done\n", "", 0)

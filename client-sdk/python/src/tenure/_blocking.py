@@ -84,7 +84,7 @@ class BlockingIo:
 
 class _Connection(Connection):
     """Has the kernel's time-outs: with Python's own, each call would be three, and as many turns with the interpreter's lock.
-    One of gevent never blocks its thread, so that the kernel's would say nothing: it has its own."""
+    A socket of gevent never blocks its thread, so the kernel's time-outs have no effect; gevent's own are used."""
 
     __slots__ = ("_blocks", "_limits")
 
