@@ -63,6 +63,19 @@ test("a slot says until when its hold is valid", () => {
   assert.equal(read.held(slot), false, "closed");
 });
 
+test("a hold is found in the slot that shows it as valid", () => {
+  const path = file(page());
+  const read = Page.open(path, SESSION, BOOT);
+  const found = (index: number): number => read.find(slotOf(index, HOLD)).index;
+  assert.equal(found(7), 7);
+  write(path, 7, HOLD, 0n);
+  write(path, 62, HOLD, latestNow() + 60n * SECOND);
+  write(path, 5, OTHER, latestNow() + 90n * SECOND);
+  assert.deepEqual([found(7), found(62), found(99)], [62, 62, 62]);
+  read.close();
+  assert.equal(found(7), 7);
+});
+
 test("what the last look has seen is read once, and anything else twice", (t) => {
   const path = file(page());
   const read = Page.open(path, SESSION, BOOT);

@@ -93,7 +93,7 @@ export class Hold implements AsyncDisposable {
 
   /** Throws {@link Lost} unless it is valid at this instant; for loops. */
   check(): void {
-    if (!this.isHeld()) throw this.#loss();
+    if (!this.#core.shows(this.#cell)) throw this.#loss();
   }
 
   /** How long it is valid from now on unless renewed, ms; 0 when it is not held. */
@@ -127,7 +127,7 @@ export class Hold implements AsyncDisposable {
   async release(): Promise<void> {
     if (this.#cell.stage.is === "released") return;
     // The page shows it at once; the event with the reason follows within milliseconds.
-    if (!this.isHeld()) await Promise.race([this.lost(), pause(REASON_MAX_MS)]);
+    if (!this.#core.shows(this.#cell)) await Promise.race([this.lost(), pause(REASON_MAX_MS)]);
     await giveBack(this.#core, this.#cell);
     if (this.#cell.stage.is === "lost") throw this.#cell.stage.lost;
   }
@@ -170,9 +170,10 @@ export class Hold implements AsyncDisposable {
  * held any more is lost.
  */
 export async function giveBack(core: Core, cell: Cell): Promise<void> {
-  if (cell.stage.is === "held" && !core.isHeld(cell)) {
+  if (cell.stage.is === "held" && !core.shows(cell)) {
     core.conclude(cell);
-    cell.lose("untold", false);
+    // Without a connection a restarted agent may have it still, and show it in another slot.
+    if (core.state === "connected") cell.lose("untold", false);
   }
   const mine = cell.release();
   core.drop(cell);

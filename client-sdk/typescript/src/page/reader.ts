@@ -98,6 +98,24 @@ export class Page {
     return validUntil !== 0n && latestNow() < validUntil;
   }
 
+  /** The slot of the hold: `slot`, unless the page shows it as valid elsewhere. */
+  find(slot: Slot): Slot {
+    if (!this.#open) return slot;
+    const content = Buffer.alloc(SLOT_SIZE * (this.#slots + 1));
+    try {
+      readSync(this.#file, content, 0, content.length, 0);
+    } catch {
+      return slot;
+    }
+    let found = slot;
+    for (let at = content.indexOf(slot.hold, SLOT_SIZE); at >= 0; at = content.indexOf(slot.hold, at + 1)) {
+      if ((at - HOLD_AT) % SLOT_SIZE !== 0) continue;
+      const candidate = { index: (at - HOLD_AT) / SLOT_SIZE - 1, hold: slot.hold, seen: 0n };
+      if (this.validUntil(candidate) > this.validUntil(found)) found = candidate;
+    }
+    return found;
+  }
+
   close(): void {
     if (!this.#open) return;
     this.#open = false;

@@ -101,6 +101,23 @@ export class Core {
     return cell.stage.is === "held" && cell.slot !== undefined && this.#page.held(cell.slot);
   }
 
+  /**
+   * The same by the page that is there now: a restarted agent may have made a new one, or given the hold another slot,
+   * while this program was stopped.
+   */
+  shows(cell: Cell): boolean {
+    if (this.isHeld(cell)) return true;
+    this.lookAgain(cell);
+    return this.isHeld(cell);
+  }
+
+  /** Finds a hold that is not seen to be held on the page that is there now. */
+  lookAgain(cell: Cell): void {
+    if (cell.stage.is !== "held" || cell.slot === undefined || this.gone !== undefined) return;
+    this.expectOnPage(cell);
+    cell.slot = this.#page.find(cell.slot);
+  }
+
   /** Takes note that a hold was seen not to be held: it is lost once its valid-until has passed. */
   conclude(cell: Cell): void {
     this.#warden.conclude(cell);

@@ -63,11 +63,11 @@ export class Warden {
   }
 
   /**
-   * Ends a hold that its page was just seen not to show as held, if its valid-until has passed: it was said to be over,
-   * and stays so.
+   * Ends a hold that its page was just seen not to show as held, if its valid-until has passed: the program is told that
+   * it is over, and it stays so.
    */
   conclude(cell: Cell): void {
-    if (cell.stage.is !== "held") return;
+    if (cell.stage.is !== "held" || this.#core.shows(cell)) return;
     const shown = this.#core.validUntil(cell);
     const now = latestNow();
     if (shown <= now && this.#isExpired(shown, cell.seenValidUntil <= now)) cell.expire();
@@ -80,7 +80,11 @@ export class Warden {
 
   /** When to look at the hold again, ms from now; undefined when it is over. */
   #lookAt(cell: Cell, now: bigint): number | undefined {
-    const shown = this.#core.validUntil(cell);
+    let shown = this.#core.validUntil(cell);
+    if (shown <= now) {
+      this.#core.lookAgain(cell);
+      shown = this.#core.validUntil(cell);
+    }
     if (shown > now) {
       cell.seenValidUntil = shown;
       cell.doubtedSince = undefined;
