@@ -239,7 +239,7 @@ impl Hold {
     /// [`Lost`], with the agent's reason: up to a second is waited for that, during which this thread does no work.
     #[inline]
     pub fn check(&self) -> Result<(), Lost> {
-        if self.is_held() { Ok(()) } else { Err(self.loss_explained()) }
+        if self.is_held() || self.is_shown() { Ok(()) } else { Err(self.loss_explained()) }
     }
 
     #[cold]

@@ -1,5 +1,6 @@
 //! The Rust SDK when it cannot hear its agent: lost replies, silence, broken connections, restarts.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
@@ -134,6 +135,30 @@ async fn a_session_that_the_agent_does_not_know_is_gone() {
     assert!(gone.to_string().contains("there is no session"), "{gone}");
     let refused = session.leader("b").acquire().await;
     assert!(matches!(refused, Err(AcquireError::SessionGone(_))), "{refused:?}");
+}
+
+/// With one thread nothing of the SDK runs before the check, as after a stop of the program.
+#[tokio::test]
+async fn a_hold_that_a_restarted_agent_renewed_elsewhere_is_held() {
+    let mut agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let role = session.leader("role").ttl(Duration::from_secs(1));
+    let hold = role.acquire().await.expect("it is free");
+    agent.pause();
+    until("valid-until", || !hold.is_held());
+    let path = &session.registered().page;
+    let (id, mut content) = (hold.id(), fs::read(path).expect("a page"));
+    let at = content.windows(16).position(|part| part == id.as_bytes()).expect("its slot");
+    let other = content.len() - page::SLOT_SIZE;
+    let valid_until = boottime_ns() + 60_000_000_000;
+    content.copy_within(at..at + page::SLOT_SIZE, other);
+    content[at + page::VALID_UNTIL_AT..][..8].fill(0);
+    content[other + page::VALID_UNTIL_AT..][..8].copy_from_slice(&valid_until.to_le_bytes());
+    fs::remove_file(path).expect("removed");
+    fs::write(path, content).expect("written");
+    assert_eq!(hold.check(), Ok(()));
+    assert!(hold.is_held());
+    agent.resume();
 }
 
 #[tokio::test(flavor = "multi_thread")]

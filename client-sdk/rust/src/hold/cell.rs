@@ -152,6 +152,11 @@ impl Cell {
         self.slot.load(Ordering::Relaxed)
     }
 
+    /// It was found in another slot than `was`, unless the agent has told of one since.
+    pub(crate) fn found_in(&self, was: u32, slot: u32) {
+        let _ = self.slot.compare_exchange(was, slot, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }

@@ -50,9 +50,13 @@ impl Claim {
     /// Ends it as given back; a hold that is not held any more as lost. Returns whether it was not over.
     fn end(&self) -> bool {
         let (cell, shared) = (&self.cell, &self.core.shared);
-        let is_held = || shared.with_page(|page| page.held(cell.slot(), cell.id));
-        if matches!(cell.stage(), Stage::Held(_)) && !is_held() {
-            return shared.lapse(cell) || cell.lose(Reason::Untold, false);
+        let is_unseen = matches!(cell.stage(), Stage::Held(_)) && !shared.shows(cell);
+        if is_unseen && shared.lapse(cell) {
+            return true;
+        }
+        // Without a connection a restarted agent may have it still, and show it in another slot.
+        if is_unseen && shared.is_connected() {
+            return cell.lose(Reason::Untold, false);
         }
         cell.release()
     }

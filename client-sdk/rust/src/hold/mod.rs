@@ -120,7 +120,14 @@ impl Hold {
     /// ```
     #[inline]
     pub fn check(&self) -> Result<(), Lost> {
-        if self.is_held() { Ok(()) } else { Err(self.loss()) }
+        if self.is_held() || self.is_shown() { Ok(()) } else { Err(self.loss()) }
+    }
+
+    /// Looks again whether it is valid: on a new page of a restarted agent, or in another slot, it may be.
+    #[cold]
+    pub(crate) fn is_shown(&self) -> bool {
+        let cell = &self.claim.cell;
+        !cell.is_over() && self.claim.core.shared.shows(cell)
     }
 
     /// How long it is valid from now on unless renewed; zero when it is not held.
@@ -135,7 +142,8 @@ impl Hold {
     /// Waits until it is lost: the agent says so, or valid-until passes without a word from it.
     /// At most a timer's granularity late; after a sleep of the machine at most a second.
     ///
-    /// The future borrows nothing, and never completes when the hold is released or dropped.
+    /// The future borrows nothing, and never completes when the hold is released, or dropped while it is
+    /// held.
     ///
     /// ```no_run
     /// # async fn example(hold: tenure::Hold) {
@@ -228,7 +236,7 @@ impl Hold {
             done = work => Some(done),
         };
         match done {
-            Some(done) if self.is_held() => Ok(done),
+            Some(done) if self.is_held() || self.is_shown() => Ok(done),
             // The work has been dropped.
             _ => Err(self.explained().await),
         }
@@ -253,8 +261,12 @@ impl Hold {
         if self.forked().is_none() && matches!(cell.stage(), Stage::Released { .. }) {
             return Ok(());
         }
-        if !self.is_held() {
-            return Err(self.explained().await.into());
+        if !self.is_held() && !self.is_shown() {
+            let lost = self.explained().await;
+            // Without a connection a restarted agent may have it still, and show it in another slot.
+            if cell.is_over() || self.forked().is_some() || self.claim.core.shared.is_connected() {
+                return Err(lost.into());
+            }
         }
         let reason = match self.claim.release().await? {
             None => match cell.stage() {

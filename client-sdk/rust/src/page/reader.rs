@@ -150,6 +150,19 @@ impl Page {
         self.of(slot, hold, |base| self.map.load_u64(base + TOKEN_AT)).filter(|token| *token != 0)
     }
 
+    /// The slot of the hold: `slot`, unless the page shows it as valid elsewhere.
+    #[cfg(feature = "client")]
+    pub(crate) fn find(&self, slot: u32, hold: Uuid) -> u32 {
+        let mut found = (self.valid_until(slot, hold), slot);
+        for candidate in 0..self.slots {
+            let valid_until = self.valid_until(candidate, hold);
+            if valid_until > found.0 {
+                found = (valid_until, candidate);
+            }
+        }
+        found.1
+    }
+
     fn of<T>(&self, slot: u32, hold: Uuid, read: impl Fn(usize) -> T) -> Option<T> {
         let base = self.slot_at(slot)?;
         let value = read(base);

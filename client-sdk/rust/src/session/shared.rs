@@ -17,7 +17,7 @@ use super::{SessionGone, SessionState};
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, Client};
 use crate::hold::{Cell, Grant, Reason, Stage};
-use crate::page::Page;
+use crate::page::{Page, boottime_ns};
 use crate::wire::{Event, HoldState, Register, Registered, SnapshotEvent};
 
 /// Events that a subscriber may leave unread; a slower one is told how many it missed.
@@ -129,6 +129,31 @@ impl Shared {
         }
     }
 
+    /// Until when the page that is there now shows a granted hold as valid, ns; 0 when it does not. A restarted agent may
+    /// have made a new page, or given it another slot, while this program was stopped.
+    pub(crate) fn look_again(&self, cell: &Cell) -> u64 {
+        if self.is_forked() {
+            return 0;
+        }
+        // A page that cannot be read shows nothing as held.
+        let _ = self.follow_page(self.registered.page.as_ref());
+        let was = cell.slot();
+        if let Some(slot) = self.with_page(|page| Some(page.find(was, cell.id))) {
+            cell.found_in(was, slot);
+        }
+        self.with_page(|page| page.valid_until(cell.slot(), cell.id))
+    }
+
+    /// True if it is valid at this instant by the page that is there now.
+    pub(crate) fn shows(&self, cell: &Cell) -> bool {
+        self.with_page(|page| page.held(cell.slot(), cell.id))
+            || self.look_again(cell) > boottime_ns()
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.state.borrow() == SessionState::Connected
+    }
+
     pub(crate) fn state(&self) -> watch::Receiver<SessionState> {
         self.state.subscribe()
     }
@@ -166,7 +191,7 @@ impl Shared {
 
     /// Loses a hold whose valid-until has passed, also before the warden looks. Returns whether it was not over.
     pub(crate) fn lapse(&self, cell: &Cell) -> bool {
-        cell.lapse(self.with_page(|page| page.valid_until(cell.slot(), cell.id)))
+        !cell.is_over() && cell.lapse(self.look_again(cell))
     }
 
     pub(crate) fn drop_cell(&self, hold: Uuid) {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::SessionState;
 use super::shared::{Shared, is_held};
 use crate::hold::{Cell, Reason};
 use crate::page::boottime_ns;
@@ -35,7 +34,7 @@ pub(super) async fn watch(shared: Arc<Shared>) {
 
 /// Looks at every hold once; returns when to look again, if there is any.
 fn look(shared: &Shared, now: u64) -> Option<Duration> {
-    let connected = *shared.state.borrow() == SessionState::Connected;
+    let connected = shared.is_connected();
     let cells = shared.cells();
     let held = cells.iter().filter(|cell| is_held(cell));
     let next = held.filter_map(|cell| look_at(shared, cell, now, connected)).min();
@@ -44,7 +43,10 @@ fn look(shared: &Shared, now: u64) -> Option<Duration> {
 
 /// When to look at the hold again; `None` when it is over.
 fn look_at(shared: &Shared, cell: &Cell, now: u64, connected: bool) -> Option<u64> {
-    let shown = shared.with_page(|page| page.valid_until(cell.slot(), cell.id));
+    let mut shown = shared.with_page(|page| page.valid_until(cell.slot(), cell.id));
+    if shown <= now {
+        shown = shared.look_again(cell);
+    }
     if shown > now {
         cell.see_valid_until(shown);
         cell.doubted_since.store(0, Ordering::Relaxed);
