@@ -215,9 +215,10 @@ async fn a_hold_that_is_dropped_at_its_end_is_lost() {
     assert_eq!(within("the loss", lost).await, checked);
     agent.resume();
 
-    let hold = role.acquire().await.expect("it was given back");
+    let role = session.leader("long").ttl(Duration::from_secs(600));
+    let hold = role.acquire().await.expect("it is free");
     let (token, lost) = (hold.token(), hold.lost());
-    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "long"})).json(200);
     until("the page to say so", || !hold.is_held());
     assert_eq!(hold.check(), Err(Lost { token, reason: Reason::Untold }));
     drop(hold);
