@@ -10,6 +10,7 @@ mod postgres;
 mod process;
 pub mod random;
 mod redis;
+mod replace;
 pub mod threads;
 mod until;
 mod watched;
@@ -23,5 +24,6 @@ pub use redis::{
     Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, SENTINEL_SERVICE,
     Sentinel,
 };
+pub use replace::replace;
 pub use until::{DEADLINE, boottime_ns, eventually, until};
 pub use watched::Watched;

@@ -3,12 +3,13 @@
 //! and that the old ones no longer do.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use tenure_tests::harness::{Agent, Authority, Client, Holds, boottime_ns, start_agent, until};
+use tenure_tests::harness::{
+    Agent, Authority, Client, Holds, boottime_ns, replace, start_agent, until,
+};
 
 use super::{Connected, USER, has_others, is_up, reload};
 
@@ -91,10 +92,7 @@ impl Folder {
 
     /// Puts a file in the place of the one before.
     pub(super) fn put(&self, name: &str, content: &[u8]) {
-        let next = self.path("next");
-        fs::write(&next, content).expect("it is ours");
-        fs::set_permissions(&next, Permissions::from_mode(0o600)).expect("it is ours");
-        fs::rename(next, self.path(name)).expect("it is ours");
+        replace(&self.path(name), content);
     }
 
     /// A section of settings that names the files.
