@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use nix::unistd::geteuid;
 use tempfile::TempDir;
 
-use super::{Gateway, Program, free_port, until};
+use super::{Gateway, Program, eventually, free_port};
 
 /// Debian's own configuration.
 const CONFIGURATION: &str = "/etc/nginx/nginx.conf";
@@ -16,6 +16,9 @@ const CONFIGURATION: &str = "/etc/nginx/nginx.conf";
 const OF_THIS_MACHINE: [&str; 5] = ["user", "pid", "error_log", "access_log", "include"];
 /// Its folders for long bodies.
 const FOLDERS: [&str; 5] = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+
+/// Another program may take the port before nginx does: so many ports are tried.
+const PORTS: usize = 5;
 
 /// A running nginx. Dropping it kills it and removes its directory.
 pub struct Nginx {
@@ -28,6 +31,13 @@ impl Nginx {
     /// Passes each of these locations on to a gateway. Nothing else is configured.
     #[track_caller]
     pub fn before(locations: &[(&str, &Gateway)]) -> Nginx {
+        let started = (0..PORTS).find_map(|_| Nginx::try_start(locations));
+        started.expect("nginx starts; its own words are above")
+    }
+
+    /// `None` if it has ended instead of listening.
+    #[track_caller]
+    fn try_start(locations: &[(&str, &Gateway)]) -> Option<Nginx> {
         let dir = TempDir::with_prefix("nginx-").expect("a temporary directory can be made");
         let (port, path) = (free_port(), dir.path().join("nginx.conf"));
         fs::write(&path, configuration(dir.path(), port, locations))
@@ -37,11 +47,18 @@ impl Nginx {
         command.args(["-g", "daemon off; master_process off;", "-e", "stderr", "-p"]);
         command.arg(dir.path()).arg("-c").arg(path).stdin(Stdio::null());
         let mut process = Program::start(&mut command);
-        until("nginx to listen", || {
-            assert!(process.ended().is_none(), "nginx ended while starting");
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        // A connection would not tell whose port it is. nginx writes its number once it listens.
+        let pid = dir.path().join("pid");
+        let listens = eventually("nginx to listen", || match process.ended() {
+            Some(_) => Some(false),
+            None => pid.exists().then_some(true),
         });
-        Nginx { port, _process: process, _dir: dir }
+        if !listens {
+            let log = fs::read_to_string(dir.path().join("error.log")).unwrap_or_default();
+            eprintln!("nginx ended while starting:\n{log}");
+            return None;
+        }
+        Some(Nginx { port, _process: process, _dir: dir })
     }
 
     /// Its port on 127.0.0.1.
