@@ -27,11 +27,6 @@ impl Heir {
         Heir { session, events, hold }
     }
 
-    /// True once it was told that it holds.
-    pub fn has_it(&self) -> bool {
-        self.events.has("granted", self.hold)
-    }
-
     /// Waits until it is told that it holds.
     #[track_caller]
     pub fn gets_it(&self) -> GrantedEvent {

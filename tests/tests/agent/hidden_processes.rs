@@ -28,7 +28,7 @@ fn a_command_holds_until_it_is_killed_or_ends_for_the_agents_user_and_others() {
             let mut run = tenure(&agent, uid, &args);
             until("it to hold", || held() || run.ended().is_some());
             let next = Heir::wait_for(&agent, "leader", "role");
-            assert!(!next.has_it());
+            assert_eq!(agent.counts(), (2, 1, 1), "the next one waits");
             run.signal(end);
             next.gets_it();
             assert_eq!(run.wait_code(), 128 + end as i32, "{uid}");

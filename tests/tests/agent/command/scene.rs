@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::unistd::Pid;
 use serde_json::json;
@@ -9,6 +10,16 @@ use tenure::wire::{HoldState, HoldView};
 use tenure_tests::harness::{Agent, Client, Heir, Program, TenureRun, read_when_there, until};
 
 const LEADER: [&str; 2] = ["--leader", "role"];
+
+/// What /proc/uptime leaves off is less than this.
+pub(super) const UPTIME_STEP: Duration = Duration::from_millis(10);
+
+/// The time since boot in a line of /proc/uptime.
+#[track_caller]
+pub(super) fn uptime(line: &str) -> Duration {
+    let seconds: Option<f64> = line.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_secs_f64(seconds.expect("seconds since boot"))
+}
 
 /// An agent, a file in which a command says how far it is, and one for which it waits.
 pub(super) struct Scene {
@@ -59,6 +70,12 @@ impl Scene {
     #[track_caller]
     pub(super) fn said_pid(&self) -> Pid {
         Pid::from_raw(self.said().parse().expect("a process number"))
+    }
+
+    /// The time since boot that was said, by the clock of valid-until.
+    #[track_caller]
+    pub(super) fn said_uptime(&self) -> Duration {
+        uptime(&self.said())
     }
 
     /// Lets the command go on, which waits for that.

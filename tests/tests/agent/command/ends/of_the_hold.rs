@@ -25,7 +25,7 @@ use super::loss::{
     without_the_agent_it_has_ended_before_another_host_begins,
     without_the_agent_what_left_the_process_group_is_killed,
 };
-use super::scene::Scene;
+use super::scene::{Scene, UPTIME_STEP};
 
 const STOPPED: &str = "SIGTERM and SIGCONT to all that it started, SIGKILL after `--kill-after` or before valid-until, whichever is first";
 
@@ -96,11 +96,11 @@ fn a_command_may_use_all_of_its_longest_time_and_is_then_asked_to_stop() {
         assert_eq!(code, 74, "{times:?}: {err}");
         let said = format!("leader/role: --max-hold {longest} is over: the command is stopped");
         assert!(err.contains(&said), "{times:?}: {err}");
-        let asked = scene.said();
-        let asked: f64 = asked.split(' ').next().and_then(|text| text.parse().ok()).expect("s");
-        // That file has two digits.
-        let begun = Duration::from_nanos(before).as_secs_f64() - 0.01;
-        assert!(asked >= begun + f64::from(longest_s), "{times:?}: {begun} to {asked}");
+        let (begun, asked) = (Duration::from_nanos(before), scene.said_uptime() + UPTIME_STEP);
+        assert!(
+            asked >= begun + Duration::from_secs(longest_s),
+            "{times:?}: {begun:?} to {asked:?}"
+        );
     }
     let (code, out, err) = scene.prepare(&["--max-hold", "5s"], "sleep 0.1; echo done").finish();
     assert_eq!((code, out.trim()), (0, "done"), "{err}");
@@ -170,14 +170,19 @@ fn on_lost_runs_a_program_first() {
 
 fn a_program_that_hangs_has_half_of_the_time() {
     let scene = Scene::start();
-    let script = "trap 'echo asked >FILE; exit' TERM; echo $$ >FILE; while :; do sleep 0.02; done";
-    // Nobody ends it, so it ends with the test.
+    let script =
+        "trap 'cat /proc/uptime >FILE; exit' TERM; echo $$ >FILE; while :; do sleep 0.02; done";
+    // The wrapper leaves this program alone, so it ends with the test.
     let hangs = format!("tail -f /dev/null --pid={}", std::process::id());
-    let args = ["--on-lost", &hangs, "--kill-after", "6s"];
+    // With a longer ttl than that, all of the six seconds are left.
+    let args = ["--ttl", "10m", "--on-lost", &hangs, "--kill-after", "6s"];
     let mut run = scene.run(&args, script);
     scene.said();
+    let lost = Duration::from_nanos(boottime_ns());
     scene.revoke();
-    assert_eq!((run.wait_code(), scene.said().as_str()), (74, "asked"));
+    assert_eq!(run.wait_code(), 74);
+    let asked = scene.said_uptime() + UPTIME_STEP;
+    assert!(asked >= lost + Duration::from_secs(3), "{lost:?} to {asked:?}");
 }
 
 #[track_caller]
