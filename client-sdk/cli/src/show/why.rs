@@ -87,6 +87,7 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
         if !history.as_ref().is_ok_and(|history| lacks_an_end(history, &standing)) {
             break;
         }
+        #[expect(clippy::disallowed_methods, reason = "a machine that sleeps asks later")]
         sleep(ENDS_LOOK_EVERY).await;
         // Both again: meanwhile another one may have it.
         let Ok(later) = client.standing(*kind, name, tenant.as_deref()).await else { break };
