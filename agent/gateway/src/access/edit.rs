@@ -172,7 +172,9 @@ fn split(text: &str, id: KeyId) -> Result<(&str, &str, &str), EditError> {
     let mut begins = Vec::new();
     let mut at = 0;
     for line in text.split_inclusive('\n') {
-        if line.trim_start().starts_with(SECTION) {
+        // Editors of Windows begin a file with a byte order mark.
+        let line_text = line.strip_prefix('\u{feff}').unwrap_or(line);
+        if line_text.trim_start().starts_with(SECTION) {
             begins.push(at);
         }
         at += line.len();
@@ -268,6 +270,23 @@ mod tests {
         assert_eq!(Keys::parse(&text).unwrap().count(), 2);
         let gone = Edit::Revoke { id: alpha }.change(&text).unwrap_err();
         assert!(matches!(gone, EditError::NoKey(id) if id == alpha));
+    }
+
+    #[test]
+    fn a_file_of_windows_is_changed_like_any_other() {
+        let (text, first) = add("alpha").change("").unwrap();
+        let (text, second) = add("beta").change(&text).unwrap();
+        let text = format!("\u{feff}{}", text.replace('\n', "\r\n"));
+        for id in [first.unwrap().id, second.unwrap().id] {
+            let rotate = Edit::Rotate { id, old_expires_at: 50, expires_at: None };
+            let (rotated, _) = rotate.change(&text).unwrap();
+            let keys = Keys::parse(&rotated).unwrap();
+            let old = keys.list().into_iter().find(|key| key.id == id).unwrap();
+            assert_eq!((keys.count(), old.expires_at), (3, Some(50)));
+            let (revoked, _) = Edit::Revoke { id }.change(&text).unwrap();
+            assert_eq!(Keys::parse(&revoked).unwrap().count(), 1);
+            assert!(!revoked.contains(&id.to_string()));
+        }
     }
 
     #[test]
