@@ -2,7 +2,9 @@
 //! from inside a hold.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -205,5 +207,42 @@ fn a_command_of_any_name_runs() {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let said = run_to_end(&mut Program::start(&mut command));
         assert_eq!(said, (0, "ran\n".to_owned(), String::new()), "{}", name.escape_ascii());
+    }
+}
+
+#[test]
+fn a_script_without_a_first_line_runs_as_shells_run_it() {
+    let agent = Agent::start();
+    let script = agent.dir().join("script");
+    fs::write(&script, "test -n \"$TENURE_HOLD\" && echo \"$1\"; exit 3\n")
+        .expect("the folder is ours");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let script = script.display().to_string();
+    let said = run_to_end(&mut start(&agent.socket(), &["lock", "role", "--", &script, "word"]));
+    assert_eq!(said, (3, "word\n".to_owned(), String::new()));
+}
+
+#[test]
+fn descriptors_that_were_open_reach_the_command() {
+    let agent = Agent::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("in"), "word\n").expect("it is ours");
+    for lock in ["run --leader role", "run --leader role --tether child", "lock role"] {
+        let mut shell = Command::new("sh");
+        let script = format!(
+            "exec \"$0\" {lock} -- sh -c 'cat <&3 >&4; echo five >&5; echo nine >&9' 3<in 4>four 5>five 9>nine"
+        );
+        shell.arg("-c").arg(script).arg(binary("tenure")).current_dir(folder.path());
+        shell.env("TENURE_SOCKET", agent.socket()).stdin(Stdio::null());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let said = run_to_end(&mut Program::start(&mut shell));
+        assert_eq!(said, (0, String::new(), String::new()), "{lock}");
+        let said = ["four", "five", "nine"].map(|name| {
+            let file = folder.path().join(name);
+            let text = fs::read_to_string(&file).expect("the shell made it");
+            fs::remove_file(&file).expect("it is ours");
+            text
+        });
+        assert_eq!(said, ["word\n", "five\n", "nine\n"], "{lock}");
     }
 }
