@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Barrier;
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -178,6 +180,45 @@ fn a_signal_while_waiting_ends_it_and_leaves_no_waiter() {
         until("nothing to be left", || agent.counts() == (1, 1, 0));
         assert!(agent.http().release(session, hold));
         assert!(!path.exists(), "the command never ran");
+    }
+}
+
+#[test]
+fn a_signal_at_the_instant_of_the_grant_leaves_nothing() {
+    const ROUNDS: usize = 60;
+    let agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"name": "incumbent", "keepalive_ms": 600_000})).session;
+    let names: Vec<String> = (0..ROUNDS).map(|round| format!("role-{round}")).collect();
+    let mut rounds: Vec<(Uuid, Program)> = names
+        .iter()
+        .map(|name| {
+            let hold = http.acquire(session, "leader", name, &json!({})).hold;
+            let args = ["--leader", name];
+            (hold, TenureRun::new(&agent.socket(), &args, &["sh", "-c", "exit 7"]).start())
+        })
+        .collect();
+    until("all to wait", || agent.counts().2 == ROUNDS as u64);
+    let start = Barrier::new(2);
+    for (hold, run) in &rounds {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                run.signal(Signal::SIGTERM);
+            });
+            start.wait();
+            assert!(http.release(session, *hold));
+        });
+    }
+    let killed = 128 + Signal::SIGTERM as i32;
+    for ((_, run), name) in rounds.iter_mut().zip(&names) {
+        let (code, out, err) = run_to_end(run);
+        println!("{name}: {code}");
+        assert!(code == killed || code == 7, "{name}: {code} {out}{err}");
+    }
+    until("nothing to be left", || agent.counts() == (1, 0, 0));
+    for name in &names {
+        http.acquire(session, "leader", name, &json!({}));
     }
 }
 
