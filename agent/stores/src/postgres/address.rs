@@ -210,6 +210,7 @@ impl Address {
         client
             .batch_execute(&format!(
                 "{SEARCH_PATH}; set statement_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
+                 set lock_timeout = 0; set idle_session_timeout = 0; \
                  set default_transaction_isolation = 'read committed'; set jit = off; \
                  set plan_cache_mode = force_generic_plan; set enable_seqscan = off"
             ))

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 use tenure::wire::{LostReason, UpstreamState};
 use tenure_tests::harness::{
-    Agent, Campaigner, Client, Postgres, SharedStore, binary, kind_of, start_agent, until,
+    Agent, Campaigner, Client, Postgres, SharedStore, binary, kind_of, start_agent, until, wait_s,
 };
 
 /// Kinds of [`kind_of`] that have one holder.
@@ -143,4 +143,70 @@ fn the_schema_can_be_applied_by_hand_and_used_with_the_least_rights() {
         second.events.granted(waiting);
         second.release(waiting);
     }
+}
+
+/// Settings that an administrator may have given the role for other programs. Each of them would end or change
+/// something that the agent does, if it were not for settings of the agent's own.
+const ODD_SETTINGS: [&str; 16] = [
+    "statement_timeout = '20ms'",
+    "lock_timeout = '1ms'",
+    "idle_in_transaction_session_timeout = '100ms'",
+    "idle_session_timeout = '500ms'",
+    "default_transaction_isolation = 'serializable'",
+    "default_transaction_deferrable = on",
+    "search_path = 'pg_temp'",
+    "standard_conforming_strings = off",
+    "quote_all_identifiers = on",
+    "array_nulls = off",
+    "timezone = 'Asia/Kathmandu'",
+    "datestyle = 'German'",
+    "intervalstyle = 'sql_standard'",
+    "bytea_output = 'escape'",
+    "extra_float_digits = -15",
+    "client_encoding = 'latin1'",
+];
+const CONNECTIONS: &str = "select pid from pg_stat_activity where usename = 'odd' order by pid";
+const LONG_WAITS: &str = "select count(*) from pg_stat_activity where usename = 'odd' \
+    and wait_event_type = 'Lock' and clock_timestamp() - query_start > '100 ms'";
+
+#[test]
+fn settings_of_the_role_for_other_programs_are_no_matter() {
+    let postgres = Postgres::setup().start();
+    postgres.sql("create role odd login; grant create on database postgres to odd");
+    for setting in ODD_SETTINGS {
+        postgres.sql(&format!("alter role odd set {setting}"));
+    }
+    let agents = [0, 1].map(|host| start_agent(host, &postgres.url_as("odd"), ""));
+    for agent in &agents {
+        until("the agent to be up", || agent.http().status().upstream.state == UpstreamState::Up);
+    }
+    let mut first = Campaigner::start(&agents[0], "erste Wählerin ☂");
+    let mut second = Campaigner::start(&agents[1], "second");
+    let connections = || postgres.sql(CONNECTIONS);
+    // Four of each agent.
+    until("every connection to be there", || connections().lines().count() == 8);
+    let before = connections();
+    for (kind, more) in EXCLUSIVE.map(kind_of) {
+        let held = first.acquire(kind, "röle", &more);
+        let waiting = second.queue(kind, "röle", &more);
+        first.release(held.hold);
+        assert!(second.events.granted(waiting).token > held.token, "{kind}");
+        second.release(waiting);
+    }
+
+    // A lock is waited for, and beats go on meanwhile.
+    let kept = first.acquire("leader", "kept", &json!({"ttl_ms": 1000}));
+    let limit = json!({"limit": 2});
+    first.acquire("semaphore", "locked", &limit);
+    let lock = "select from tenure.resource where name = 'locked' for update";
+    let stranger = postgres.hold(lock);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| second.acquire("semaphore", "locked", &limit));
+        until("the agent to wait for the lock", || postgres.count(LONG_WAITS) > 0);
+        drop(stranger);
+        asked.join().expect("it is granted");
+    });
+    wait_s(1);
+    assert!(!first.events.has("lost", kept.hold), "{:?}", first.events.all());
+    assert_eq!(connections(), before, "no connection was ended");
 }
