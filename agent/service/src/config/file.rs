@@ -107,6 +107,22 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_and_line_ends_of_windows_change_nothing() {
+        let text = "# why\na = 1\n\n[s]\nb = \"c\"\n\n[[allow]]\nuid = 1\n";
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.toml");
+        // Also where the first line is a key.
+        for text in [text, &text[6..]] {
+            std::fs::write(&path, text).unwrap();
+            let plain = ConfigFile::read(&path).unwrap();
+            std::fs::write(&path, format!("\u{feff}{}", text.replace('\n', "\r\n"))).unwrap();
+            let file = ConfigFile::read(&path).unwrap();
+            assert_eq!(file.table, plain.table);
+            assert_eq!((file.lines, file.rules), (plain.lines, plain.rules));
+        }
+    }
+
+    #[test]
     fn a_file_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");

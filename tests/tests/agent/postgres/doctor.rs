@@ -241,6 +241,17 @@ fn passwords_and_certificates_are_checked() {
     is_refused(&plain, "no encryption");
 }
 
+#[test]
+fn a_server_without_tls_is_refused_unless_the_url_goes_without() {
+    let postgres = Postgres::setup().tcp().start();
+    postgres.let_in("host all all 127.0.0.1/32 trust");
+    for parameters in ["", "?sslmode=require", "?sslmode=verify-full"] {
+        let agent = start_agent(0, &postgres.tcp_url("postgres", parameters), "");
+        is_refused(&agent, "if it does not speak TLS, write ?sslmode=disable at the end");
+    }
+    is_up(&start_agent(0, &postgres.tcp_url("postgres", "?sslmode=disable"), ""));
+}
+
 /// Makes a file that its owner alone may read.
 fn private(path: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;

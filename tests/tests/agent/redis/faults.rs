@@ -160,6 +160,40 @@ fn redis_is_restarted_without_its_data() {
 }
 
 #[test]
+fn redis_is_restarted_with_older_data() {
+    let mut fleet = Fleet::start();
+    let mut holder = Campaigner::start(&fleet.agents[0], "holder");
+    let mut waiter = Campaigner::start(&fleet.agents[1], "waiter");
+    let early = holder.acquire("leader", "early", &json!({}));
+    let earlier = holder.acquire("leader", "late", &json!({}));
+    holder.release(earlier.hold);
+    // A release is answered before the store has it.
+    until("its release", || fleet.agents[1].http().standing("leader", "late").holders.is_empty());
+    let _: () = fleet.redis.command(&["SAVE"]);
+    // None of these is in the snapshot.
+    for _ in 0..5 {
+        let passing = waiter.acquire("leader", "late", &json!({}));
+        waiter.release(passing.hold);
+        until("its release", || {
+            fleet.agents[1].http().standing("leader", "late").holders.is_empty()
+        });
+    }
+    let late = holder.acquire("leader", "late", &json!({}));
+    let waiting = waiter.queue("leader", "late", &json!({}));
+    assert!(late.token > earlier.token);
+
+    fleet.redis.kill();
+    fleet.redis.start_again();
+    assert_eq!(holder.events.lost(late.hold).reason, LostReason::UpstreamReset);
+    assert!(waiter.events.granted(waiting).token > late.token);
+    assert!(!holder.events.has("lost", early.hold), "the snapshot has it");
+    let standing = fleet.agents[1].http().standing("leader", "early");
+    assert_eq!(standing.holders[0].token, early.token);
+    drop((holder, waiter));
+    fleet.is_left_empty();
+}
+
+#[test]
 fn workers_go_on_after_redis_lost_its_data() {
     let mut siege = Siege::begin(RedisServer::start());
     for _ in 0..3 {

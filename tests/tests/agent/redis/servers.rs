@@ -54,6 +54,27 @@ fn the_name_of_a_server_that_leads_elsewhere_is_followed() {
     assert_eq!(holder.puppet.standing("leader", "role").holders[0].token, held.token);
 }
 
+/// As where a name has an address of each family, and the server listens on one.
+#[test]
+fn a_name_whose_first_address_is_dead_is_connected_to_by_its_second() {
+    if other_users().is_none() {
+        return;
+    }
+    let redis = RedisServer::setup().tcp().start();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let hosts = folder.path().join("hosts");
+    let url = format!("redis://store.test:{}", redis.port());
+    // Nobody listens at the second one of these, in whichever order the resolver gives them.
+    for both in [["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"]] {
+        let lines = both.map(|address| format!("{address} store.test\n")).concat();
+        std::fs::write(&hosts, lines).expect("the folder is ours");
+        let agent = Agent::setup().upstream(&url).hosts(&hosts).start();
+        let mut holder = Campaigner::start(&agent, "holder");
+        let held = holder.acquire("leader", "role", &json!({}));
+        holder.release(held.hold);
+    }
+}
+
 /// Agents of two hosts on the same server, each by that way.
 fn agents(url: &str) -> [Agent; 2] {
     [0, 1].map(|host| start_agent(host, url, ""))

@@ -10,6 +10,15 @@ fn a_named_file_must_exist() {
 }
 
 #[test]
+fn a_file_of_windows_is_taken() {
+    let text = "\u{feff}log = \"debug\"\r\nhost_name = \"a\"\r\n\r\n[leader]\r\nttl = \"40s\"\r\n";
+    let loaded = Room::with(text).load().unwrap();
+    let plain = Room::with(&text.trim_start_matches('\u{feff}').replace('\r', "")).load().unwrap();
+    assert_eq!(changed(&plain, &loaded), []);
+    assert_eq!((loaded.config.log.as_str(), &*loaded.config.settings.host), ("debug", "a"));
+}
+
+#[test]
 fn the_sample_file_says_the_defaults() {
     let sample = include_str!("../../../../../packaging/tenured.toml");
     let sampled = Room::with(sample).load().unwrap();

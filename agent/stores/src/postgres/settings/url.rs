@@ -130,6 +130,7 @@ fn read(rest: &str) -> Result<PostgresUrl, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::secret::Secret;
 
     fn read_back(url: &str) -> PostgresUrl {
         let (scheme, rest) = url.split_once(':').unwrap();
@@ -154,6 +155,10 @@ mod tests {
         ] {
             assert_eq!(read_back(url).shown(), shown);
         }
+        let url = read_back("postgres://m%40e:%25%40%23%2F%20%3A%3F@[::1]:7/app");
+        let password = Some(Secret::new("%@#/ :?").into());
+        assert_eq!(url.login, Login { user: Some("m@e".to_owned()), password });
+        assert_eq!(url.shown(), "postgres://m%40e:***@[::1]:7/app");
         assert!(read_back("postgres://me@db").tls);
         assert!(!read_back("postgres://me@/app?host=/run/postgresql").tls);
         assert_eq!(PostgresUrl::parse("redis", "//me@db"), None);

@@ -40,6 +40,12 @@ fn logins() {
         ("redis://me:a:b@h", "redis://me:***@h:6379/0", Some("me"), Some("a:b")),
         ("redis://m%65@h", "redis://me@h:6379/0", Some("me"), None),
         ("redis://:a@b@h", "redis://:***@h:6379/0", None, Some("a@b")),
+        (
+            "rediss://:%25%40%23%2F%20%3A%3F@[::1]:7",
+            "rediss://:***@[::1]:7/0",
+            None,
+            Some("%@#/ :?"),
+        ),
         ("redis+unix://:pw@/s", "redis+unix://:***@/s?db=0", None, Some("pw")),
         ("redis+unix:///s?user=me", "redis+unix://me@/s?db=0", Some("me"), None),
     ] {
