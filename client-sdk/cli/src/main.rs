@@ -112,6 +112,6 @@ fn help(error: &clap::Error, words: &[String]) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, usage::line(error, words)));
     }
     let printed = output::print_help(error);
-    // Help that nobody asked for goes to stderr: there is nowhere left to say that this failed.
+    // The help of an empty command line goes to stderr, and stderr takes no word of its own failure.
     if shows_help { Ok(exit::USAGE) } else { printed.map(|()| 0) }
 }

@@ -44,7 +44,7 @@ pub trait Source: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// With what is wrong with it.
+    /// When the value is worse.
     fn check(&self, _value: &Self::Value) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -128,9 +128,10 @@ impl<S: Source> FromFiles<S> {
     /// When one of the files is not what it should be, or the value is worse than the one before. Then nothing changes.
     pub fn reload(&self) -> Result<(), S::Error> {
         let (origin, (answer, answered)) = (Arc::clone(&self.0), channel());
-        thread::spawn(move || {
+        // Without a thread the channel is closed, and the value stays as it was.
+        let _started = thread::Builder::new().spawn(move || {
             let _reading = lock(&origin.reading);
-            // Nobody waits any more after a second.
+            // After a second the receiver is gone.
             let _unheard = answer.send(origin.read_again(stamps(&origin.source)));
         });
         let name = self.0.source.name();
@@ -139,7 +140,7 @@ impl<S: Source> FromFiles<S> {
                 read?;
                 info!("read the {name} again, for new connections");
             }
-            Err(_) => warn!("the {name} were not read again: their disk does not answer"),
+            Err(_) => warn!("the {name} were not read again: see whether their disk answers"),
         }
         Ok(())
     }
@@ -332,7 +333,7 @@ mod tests {
         scene.replace("2");
         let hangs = scene.disk.lock().unwrap();
         assert_eq!(*scene.number.current().await, 1, "the first one waits for a second");
-        // Nobody waits as well: it would take three hours.
+        // The others do not wait: 10 000 seconds would be three hours.
         for _ in 0..10_000 {
             assert_eq!(*scene.number.current().await, 1);
         }

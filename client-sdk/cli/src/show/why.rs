@@ -116,7 +116,7 @@ fn lacks_an_end(history: &History, standing: &Standing) -> bool {
     shown.any(|change| is_untold(change, history, standing))
 }
 
-/// True of a grant that is over, and whose end nobody told the history.
+/// True if a grant is over and the history has no end of it.
 fn is_untold(change: &HistoryEntry, history: &History, standing: &Standing) -> bool {
     let of_it = |other: &HistoryEntry| other.token == change.token && other.what != change.what;
     let has_ended = history.changes.iter().any(of_it);
