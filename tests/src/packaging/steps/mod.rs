@@ -12,6 +12,7 @@ mod reboot;
 mod stop;
 mod user_unit;
 mod users;
+mod work;
 mod wrapped_unit;
 
 use super::World;
@@ -41,7 +42,7 @@ pub const STEPS: [Step; 23] = [
     ("A unit whose program the wrapper starts is ready, watched, and waits", wrapped_unit::service),
     ("A user has an agent of its own", user_unit::lingering),
     ("Nobody else holds what work of a machine holds that reboots", reboot::reboot),
-    ("A removal stops it and keeps what was configured", purge::remove),
+    ("A removal ends work, stops the agent and keeps what was configured", purge::remove),
     ("It is installed again", install::install_again),
     ("A purge leaves nothing", purge::purge),
 ];

@@ -1,8 +1,11 @@
 use super::super::{Inventory, World};
+use super::work::Work;
 
 pub(super) fn remove(world: &mut World) {
+    let work = Work::start(world, &[("removed", "")]);
     let machine = &world.machine;
     machine.run("apt-get remove --yes tenured").ok();
+    work.expect_passed_on(machine);
     let active = machine.run("systemctl is-active tenured.socket tenured.service").text;
     machine.log.expect("nothing runs", !active.lines().any(|line| line == "active"));
     let kept = "ls /etc/tenured/tenured.toml && ls -d /var/lib/tenured && getent passwd tenured";
