@@ -32,7 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 const ABANDON_MAX: Duration = Duration::from_millis(500);
 
 /// The answer, and when it was asked for: just before, ns of the clock of valid-until.
-type Asking = Pin<Box<dyn Future<Output = (Result<AcquireReply, CallError>, u64)>>>;
+type Answer = (Result<AcquireReply, CallError>, u64);
+type Asking = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// An acquire on its way.
 pub(super) struct Campaign {
@@ -85,24 +86,16 @@ impl Campaign {
     ///
     /// The agent's refusal, or that it is away.
     pub(super) async fn run(&mut self) -> Result<Granted, CallError> {
-        let (client, register) = (self.client.clone(), self.register.clone());
-        // A registration that a restart swallowed ends by its own tether, and holds nothing.
-        let registered = self.patiently(|| client.register(&register)).await?;
-        self.place.session_is(registered.session);
-        let session = registered.session;
-        let mut asking = self.ask(session, Duration::ZERO);
-        // Both at once: the wait for the stream would be one round trip more.
-        let opening = self.patiently(|| client.events(session, None));
-        let (stream, early) = {
-            tokio::pin!(opening);
-            tokio::select! {
-                biased;
-                reply = &mut asking => (opening.await?, Some(reply)),
-                stream = &mut opening => (stream?, None),
+        let mut pause = PAUSE_MIN;
+        let (mut tether, mut asking, mut reply) = loop {
+            match self.begin().await {
+                // On a busy machine the stream was opened too late, and the session had ended.
+                Err(error) if error.is_session_gone() && Instant::now() + pause < self.begin_by => {
+                }
+                begun => break begun?,
             }
+            pause_for(&mut pause).await;
         };
-        let mut tether = Tether { registered, stream };
-        let mut reply = early;
         let (mut began, mut answer_by) = (Instant::now(), self.answer_by());
         let mut pause = PAUSE_MIN;
         loop {
@@ -146,6 +139,25 @@ impl Campaign {
         }
     }
 
+    /// Registers, opens the stream of the session, and asks for the hold.
+    async fn begin(&mut self) -> Result<(Tether, Asking, Option<Answer>), CallError> {
+        let (client, register) = (self.client.clone(), self.register.clone());
+        // A registration that a restart swallowed ends by its own tether, and holds nothing.
+        let registered = self.patiently(|| client.register(&register)).await?;
+        self.place.session_is(registered.session);
+        let session = registered.session;
+        let mut asking = self.ask(session, Duration::ZERO);
+        // Both at once: the wait for the stream would be one round trip more.
+        let opening = self.patiently(|| client.events(session, None));
+        tokio::pin!(opening);
+        let (stream, early) = tokio::select! {
+            biased;
+            answer = &mut asking => (opening.await?, Some(answer)),
+            stream = &mut opening => (stream?, None),
+        };
+        Ok((Tether { registered, stream }, asking, early))
+    }
+
     /// When the agent must have answered the request for the hold.
     fn answer_by(&self) -> Option<Instant> {
         match self.acquire.wait {
@@ -171,9 +183,7 @@ impl Campaign {
             if !is_restarting(&error) || self.begin_by <= Instant::now() + pause {
                 return Err(error);
             }
-            #[expect(clippy::disallowed_methods, reason = "a pause before a repetition")]
-            sleep(pause).await;
-            pause = PAUSE_MAX.min(pause * 2);
+            pause_for(&mut pause).await;
         }
     }
 
@@ -281,10 +291,17 @@ impl Campaign {
             Err(error) if error.is_session_gone() => {}
             result => return result,
         }
-        let registered = self.client.register(&self.register).await?;
-        self.place.session_is(registered.session);
-        let stream = self.client.events(registered.session, None).await?;
-        Ok(Tether { registered, stream })
+        let mut pause = PAUSE_MIN;
+        loop {
+            let registered = self.client.register(&self.register).await?;
+            self.place.session_is(registered.session);
+            match self.client.events(registered.session, None).await {
+                // The stream was opened too late.
+                Err(error) if error.is_session_gone() => {}
+                stream => return Ok(Tether { registered, stream: stream? }),
+            }
+            pause_for(&mut pause).await;
+        }
     }
 }
 
@@ -298,6 +315,13 @@ fn is_restarting(error: &CallError) -> bool {
         ),
         error => error.code() == Some(Code::Stopping),
     }
+}
+
+/// A pause before a repetition; the next one is longer.
+async fn pause_for(pause: &mut Duration) {
+    #[expect(clippy::disallowed_methods, reason = "a repetition is due after any time")]
+    sleep(*pause).await;
+    *pause = PAUSE_MAX.min(*pause * 2);
 }
 
 async fn at(instant: Option<Instant>) {

@@ -322,6 +322,10 @@ async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Endi
         End::Exit(status) => i32::from(status),
         End::Signal(signal) => i32::from(exit::by_signal(signal)),
     });
+    if ending.agent_stops {
+        // The end of this process gives back. A call would wait for its time-out where systemd keeps the socket.
+        return;
+    }
     if tether == Tether::Child || ending.left_nothing {
         // A refusal means that there is nothing left to give back.
         let release = Release { session, hold: None, exit_status, stopped: ending.why };

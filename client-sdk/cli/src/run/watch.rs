@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tenure::client::{Client, EventStream};
 use tenure::page::boottime_ns;
-use tenure::wire::{Acquired, Stopped};
+use tenure::wire::{Acquired, LostReason, Stopped};
 
 use self::attachment::{Attachment, Heard};
 use self::hold::Hold;
@@ -57,6 +57,8 @@ pub(super) struct Ending {
     pub(super) stopped: bool,
     /// The reason, if its hold was not lost before: of a loss the agent knows.
     pub(super) why: Option<Stopped>,
+    /// The agent is being stopped: it takes no more calls.
+    pub(super) agent_stops: bool,
     /// Nothing that it left behind still holds on to the tether.
     pub(super) left_nothing: bool,
     /// What it left behind.
@@ -90,6 +92,8 @@ pub(super) struct Watch<'a> {
     stage: Stage,
     kill_again_ns: u64,
     why_stopped: Option<Stopped>,
+    /// The agent has said that it is being stopped, and no next one has answered since.
+    agent_stops: bool,
 }
 
 /// The reason for which the watch woke up.
@@ -118,6 +122,7 @@ impl<'a> Watch<'a> {
             stage: Stage::Running,
             kill_again_ns: KILL_AGAIN_MIN_NS,
             why_stopped: None,
+            agent_stops: false,
             orders,
         }
     }
@@ -139,8 +144,9 @@ impl<'a> Watch<'a> {
         }
         let (status, left_nothing) = self.processes.finish()?;
         let leftovers = if left_nothing { BTreeMap::new() } else { self.processes.leftovers() };
-        let (why, stream) = (self.why_stopped, self.attachment.into_stream());
-        Ok(Ending { status, stopped, why, left_nothing, leftovers, stream })
+        let (why, agent_stops) = (self.why_stopped, self.agent_stops);
+        let stream = self.attachment.into_stream();
+        Ok(Ending { status, stopped, why, agent_stops, left_nothing, leftovers, stream })
     }
 
     async fn watch(&mut self, signals: &mut Signals) -> io::Result<()> {
@@ -277,12 +283,16 @@ impl<'a> Watch<'a> {
             Heard::Event(event) => {
                 let snapshot_counts = self.attachment.snapshot_counts();
                 if let Some(reason) = self.hold.take_event(&event, snapshot_counts) {
+                    self.agent_stops |= reason == LostReason::AgentStopping.as_str();
                     self.lose(reason);
                 }
             }
             // The page is believed at once now.
             Heard::Broken => {}
-            Heard::AttachedAgain => self.hold.attached_again(self.attachment.registered()),
+            Heard::AttachedAgain => {
+                self.agent_stops = false;
+                self.hold.attached_again(self.attachment.registered());
+            }
             Heard::Detached(reason) => self.lose(reason),
         }
     }

@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 use tenure_tests::harness::{
-    Agent, Client, Fleet, Program, RedisServer, TenureRun, binary, boottime_ns, run_to_end, until,
+    Agent, Client, Fleet, Gate, Program, RedisServer, TenureRun, binary, boottime_ns, run_to_end,
+    until,
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -257,4 +258,19 @@ fn two_commands_that_wait_for_each_other_are_told() {
     }
     both[0].signal(Signal::SIGTERM);
     assert_eq!(both[1].wait_code(), 0);
+}
+
+/// A machine so busy that the stream of a session is opened later than its `linger_ms`.
+#[test]
+fn a_session_that_ended_before_its_stream_was_opened_is_replaced() {
+    let agent = Agent::setup().config("tether = { linger = \"500ms\" }").start();
+    let gate = Gate::before(&agent.socket());
+    gate.set_silent(true);
+    let args = ["--leader", "role", "--wait", "60s"];
+    let mut run = TenureRun::new(&gate.socket(), &args, &["true"]).start();
+    until("the command to register", || gate.caught() >= 1);
+    until("its session to end", || agent.counts().0 == 0);
+    gate.set_silent(false);
+    let (code, out, err) = run_to_end(&mut run);
+    assert_eq!(code, 0, "{out}{err}");
 }
