@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
@@ -59,6 +59,17 @@ struct Origin<S: Source> {
     latest: Mutex<Latest<S>>,
     /// Held while the files are read.
     reading: Mutex<()>,
+    reload: Mutex<Reload>,
+}
+
+/// The reloads that are under way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Reload {
+    #[default]
+    None,
+    Once,
+    /// Another one was asked for while the first waited for the disk, or read.
+    Twice,
 }
 
 /// The value that was read last.
@@ -66,11 +77,11 @@ struct Latest<S: Source> {
     value: Arc<S::Value>,
     /// The state of the files before they were read.
     stamps: Stamps,
-    /// The last try since then, if it failed.
-    failed: Option<Failed<S>>,
+    /// The last try since then, if the files were wrong.
+    refused: Option<Refusal<S>>,
 }
 
-struct Failed<S: Source> {
+struct Refusal<S: Source> {
     error: S::Error,
     stamps: Stamps,
     at: Boottime,
@@ -99,8 +110,9 @@ impl<S: Source> FromFiles<S> {
         // Before they are read: what changes meanwhile is noticed.
         let stamps = stamps(&source);
         let value = Arc::new(source.read()?);
-        let latest = Mutex::new(Latest { value, stamps, failed: None });
-        Ok(FromFiles(Arc::new(Origin { source, latest, reading: Mutex::default() })))
+        let latest = Mutex::new(Latest { value, stamps, refused: None });
+        let (reading, reload) = (Mutex::default(), Mutex::default());
+        Ok(FromFiles(Arc::new(Origin { source, latest, reading, reload })))
     }
 
     /// The value for a connection that begins now. It is the one that was read last while another connection reads the
@@ -121,32 +133,74 @@ impl<S: Source> FromFiles<S> {
 
     /// Reads the files again, also when none has changed: the authorities of the host itself may have.
     ///
-    /// Waits for a second at most. A disk that hangs is told in the log, and leaves the value as it was.
+    /// Waits for a second at most. A disk that hangs is told in the log, and leaves the value as it was until the disk
+    /// answers; until then a further reload starts no thread.
     ///
     /// # Errors
     ///
     /// When one of the files is not what it should be, or the value is worse than the one before. Then nothing changes.
     pub fn reload(&self) -> Result<(), S::Error> {
-        let (origin, (answer, answered)) = (Arc::clone(&self.0), channel());
-        // Without a thread the channel is closed, and the value stays as it was.
-        let _started = thread::Builder::new().spawn(move || {
-            let _reading = lock(&origin.reading);
-            // After a second the receiver is gone.
-            let _unheard = answer.send(origin.read_again(stamps(&origin.source)));
-        });
         let name = self.0.source.name();
-        match answered.recv_timeout(READ_MAX) {
+        let is_first = {
+            let mut reload = lock(&self.0.reload);
+            let is_first = *reload == Reload::None;
+            *reload = if is_first { Reload::Once } else { Reload::Twice };
+            is_first
+        };
+        if !is_first {
+            info!("the {name} are read once more when the reload before has ended");
+            return Ok(());
+        }
+        let (answer, answered) = sync_channel(0);
+        let origin = Arc::clone(&self.0);
+        let started = thread::Builder::new().spawn(move || origin.reload(&answer));
+        if started.is_err() {
+            *lock(&self.0.reload) = Reload::None;
+        }
+        let read = answered.recv_timeout(READ_MAX);
+        // From here on the thread tells the outcome itself.
+        drop(answered);
+        match read {
             Ok(read) => {
-                read?;
-                info!("read the {name} again, for new connections");
+                if read.is_ok() {
+                    self.0.tell(&read);
+                }
+                return read;
             }
-            Err(_) => warn!("the {name} were not read again: see whether their disk answers"),
+            Err(RecvTimeoutError::Timeout) => {
+                warn!("the {name} are not read again yet: see whether their disk answers");
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                warn!("the {name} were not read again: no thread can be started");
+            }
         }
         Ok(())
     }
 }
 
 impl<S: Source> Origin<S> {
+    /// Reads the files again, once for each reload that is asked for meanwhile.
+    fn reload(&self, answer: &SyncSender<Result<(), S::Error>>) {
+        loop {
+            let read = {
+                let _reading = lock(&self.reading);
+                self.read_again(stamps(&self.source))
+            };
+            let is_last = {
+                let mut reload = lock(&self.reload);
+                *reload = if *reload == Reload::Twice { Reload::Once } else { Reload::None };
+                *reload == Reload::None
+            };
+            // Fails once the receiver has heard an outcome, or waits no longer.
+            if let Err(SendError(read)) = answer.send(read) {
+                self.tell(&read);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
     /// Reads the files again if one of them has changed.
     fn look(&self) {
         let _reading = match self.reading.try_lock() {
@@ -159,26 +213,36 @@ impl<S: Source> Origin<S> {
         {
             let mut latest = lock(&self.latest);
             if stamps == latest.stamps {
-                latest.failed = None;
+                latest.refused = None;
                 return;
             }
-            let is_same = |failed: &Failed<S>| {
-                failed.stamps == stamps && clock::now() < failed.at + RETRY_AFTER
+            let is_same = |refusal: &Refusal<S>| {
+                refusal.stamps == stamps && clock::now() < refusal.at + RETRY_AFTER
             };
-            if latest.failed.as_ref().is_some_and(is_same) {
+            if latest.refused.as_ref().is_some_and(is_same) {
                 return;
             }
         }
+        let read = self.read_again(stamps.clone());
+        let is_known = {
+            let latest = lock(&self.latest);
+            let before = latest.refused.as_ref().map(|refusal| &refusal.error);
+            read.is_err() && before == read.as_ref().err()
+        };
+        // The same refusal is told once.
+        if !is_known {
+            self.tell(&read);
+        }
+        let refused = read.err().map(|error| Refusal { error, stamps, at: clock::now() });
+        lock(&self.latest).refused = refused;
+    }
+
+    /// Tells the log what became of the files.
+    fn tell(&self, read: &Result<(), S::Error>) {
         let name = self.source.name();
-        match self.read_again(stamps.clone()) {
+        match read {
             Ok(()) => info!("read the {name} again, for new connections"),
-            Err(error) => {
-                let mut latest = lock(&self.latest);
-                if latest.failed.as_ref().is_none_or(|failed| failed.error != error) {
-                    warn!("going on with the {name} that were read last: {error}");
-                }
-                latest.failed = Some(Failed { error, stamps, at: clock::now() });
-            }
+            Err(error) => warn!("going on with the {name} that were read last: {error}"),
         }
     }
 
@@ -186,7 +250,7 @@ impl<S: Source> Origin<S> {
     fn read_again(&self, stamps: Stamps) -> Result<(), S::Error> {
         let value = self.source.read()?;
         self.source.check(&value)?;
-        *lock(&self.latest) = Latest { value: Arc::new(value), stamps, failed: None };
+        *lock(&self.latest) = Latest { value: Arc::new(value), stamps, refused: None };
         Ok(())
     }
 }
@@ -330,6 +394,7 @@ mod tests {
     #[expect(clippy::await_holding_lock, reason = "the disk hangs for as long as this is held")]
     async fn a_disk_that_hangs_is_waited_for_a_second() {
         let scene = Scene::start();
+        let before = scene.reads();
         scene.replace("2");
         let hangs = scene.disk.lock().unwrap();
         assert_eq!(*scene.number.current().await, 1, "the first one waits for a second");
@@ -338,10 +403,23 @@ mod tests {
             assert_eq!(*scene.number.current().await, 1);
         }
         scene.number.reload().unwrap();
+        // Each thread that waits has the value, too.
+        let waiting = Arc::strong_count(&scene.number.0);
+        for _ in 0..10_000 {
+            scene.number.reload().unwrap();
+        }
+        assert_eq!(Arc::strong_count(&scene.number.0), waiting, "one thread waits for all");
         assert_eq!(*scene.number.latest(), 1);
         drop(hangs);
         while *scene.number.current().await != 2 {
             tokio::task::yield_now().await;
         }
+        while *lock(&scene.number.0.reload) != Reload::None {
+            tokio::task::yield_now().await;
+        }
+        let reads = scene.reads();
+        scene.number.reload().unwrap();
+        assert_eq!(scene.reads(), reads + 1, "the disk answers");
+        assert_eq!(reads - before, 3, "one that waited for the disk, and one for each two reloads");
     }
 }
