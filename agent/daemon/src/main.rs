@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error};
-use clap::Parser;
 use tenure_host::peer::Identity;
 use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::socket::{self, Place};
 use tenure_host::{machine, marks};
-use tenure_wire::rules;
+use tenure_service::command_line;
 use tenured::api::{self, Listening};
 use tenured::config::{self, Cli, Command, Environment, Loaded, Quarantine};
 use tenured::heart::{Control, Heart};
@@ -36,26 +35,9 @@ fn main() -> ExitCode {
         reason = "elapsed time for the log and the status, no deadline"
     )]
     let started = Instant::now();
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match command_line::parse("tenured") {
         Ok(cli) => cli,
-        // Writing fails when nobody reads; the exit code says the same.
-        Err(error) if error.use_stderr() => {
-            // It repeats an argument, which a terminal may obey.
-            let text = error.render().to_string();
-            let lines: Vec<_> = text.lines().map(|line| rules::escape(line.chars())).collect();
-            let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
-            return ExitCode::from(exit::USAGE);
-        }
-        Err(help) => {
-            let printed = help.print().and_then(|()| io::stdout().flush());
-            let Err(error) = printed else { return ExitCode::SUCCESS };
-            // A reader that has enough is told nothing.
-            if error.kind() == io::ErrorKind::BrokenPipe {
-                return ExitCode::FAILURE;
-            }
-            let _ = writeln!(io::stderr(), "tenured: standard output: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(status) => return status,
     };
     if let Some(Command::Gateway { arguments }) = &cli.command {
         let error = Error::from(lifecycle::run_gateway(arguments));

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error};
-use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
 use tenure_gateway::delivery::{Delivery, Networks, Told};
 use tenure_gateway::face::{self, Budgets, ControlPlane, Face, Hosts, People, Plane};
@@ -25,19 +24,17 @@ use tenure_host::directory::Directory;
 use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::{clock, machine};
+use tenure_service::command_line;
 use tenure_service::prepare::{Prepared, Wanted, prepare};
 use tenure_service::telemetry::log;
 use tenure_stores::gateway::wire::StoreInfo;
 use tenure_stores::journal::Files;
 use tenure_stores::settings::{OpenError, Opener};
-use tenure_wire::rules;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Wrong usage, as sysexits(3) has it.
-const USAGE: u8 = 64;
 /// An address or a directory cannot be used.
 const UNAVAILABLE: u8 = 69;
 /// Wrong configuration, or a store that somebody must look at: a service manager does not start it again.
@@ -47,26 +44,9 @@ const CONFIG: u8 = 78;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match command_line::parse("tenured-gateway") {
         Ok(cli) => cli,
-        // Writing fails when nobody reads; the exit code says the same.
-        Err(error) if error.use_stderr() => {
-            // It repeats an argument, which a terminal may obey.
-            let text = error.render().to_string();
-            let lines: Vec<_> = text.lines().map(|line| rules::escape(line.chars())).collect();
-            let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
-            return ExitCode::from(USAGE);
-        }
-        Err(help) => {
-            let printed = help.print().and_then(|()| io::stdout().flush());
-            let Err(error) = printed else { return ExitCode::SUCCESS };
-            // A reader that has enough is told nothing.
-            if error.kind() == io::ErrorKind::BrokenPipe {
-                return ExitCode::FAILURE;
-            }
-            let _ = writeln!(io::stderr(), "tenured-gateway: standard output: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(status) => return status,
     };
     // Before there is any secret.
     let private = machine::keep_memory_private();

@@ -26,8 +26,6 @@ pub use vigil::Vigil;
 
 /// Exit codes, as sysexits(3) has them.
 pub mod exit {
-    /// Wrong usage.
-    pub const USAGE: u8 = 64;
     /// The socket cannot be bound, or a directory cannot be used.
     pub const UNAVAILABLE: u8 = 69;
     /// Wrong configuration.
