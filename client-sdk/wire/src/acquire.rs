@@ -94,7 +94,7 @@ pub struct Acquire {
     pub session: Uuid,
     /// The kind of the resource.
     pub kind: Kind,
-    /// The name; 1–200 bytes of visible UTF-8. A master has none: it is its session's project.
+    /// The name; 1–200 bytes of visible UTF-8 in the normal form NFC. A master has none: it is its session's project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The behaviour while it is taken.
