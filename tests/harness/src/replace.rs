@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Puts a file in the place of the one before, if there is one: nobody reads half of it.
+/// Puts a file in the place of the one before, if there is one. A reader has the whole of one or the other.
 #[track_caller]
 pub fn replace(path: &Path, content: &[u8]) {
     let next = path.with_extension("next");

@@ -138,7 +138,8 @@ impl Setup {
         self
     }
 
-    /// As that user, for whom /proc has nobody else's processes (`hidepid=2`). Every user may connect. Takes root.
+    /// As that user, whose /proc shows the user's own processes alone (`hidepid=2`). Every user may connect. Takes
+    /// root.
     #[must_use]
     pub fn seeing_its_own(mut self, uid: u32) -> Setup {
         self.user = Some(uid);

@@ -12,7 +12,7 @@ use super::{Gateway, Program, eventually, free_port};
 
 /// Debian's own configuration.
 const CONFIGURATION: &str = "/etc/nginx/nginx.conf";
-/// Words of it about places on this machine, and sites.
+/// Its directives that name places on this machine, and sites.
 const OF_THIS_MACHINE: [&str; 5] = ["user", "pid", "error_log", "access_log", "include"];
 /// Its folders for long bodies.
 const FOLDERS: [&str; 5] = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

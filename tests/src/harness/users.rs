@@ -23,8 +23,8 @@ pub fn other_users() -> Option<[u32; 2]> {
     None
 }
 
-/// A command that runs a program as another user and group, for whom /proc has nobody else's processes (`hidepid=2`). Takes
-/// root.
+/// A command that runs a program as another user and group, whose /proc shows the user's own processes alone
+/// (`hidepid=2`). Takes root.
 pub fn seeing_its_own(uid: u32, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     let script = "mount -t proc -o hidepid=2 proc /proc && user=$1 && shift && \

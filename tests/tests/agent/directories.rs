@@ -89,7 +89,7 @@ fn a_runtime_directory_that_was_removed_is_made_again() {
             is_served && agent.journal().exists() && Path::new(&session.page).exists()
         });
         assert!(agent.page(&session).held(grant.hold), "{}", removed.display());
-        assert!(agent.log().contains("had been removed: the agent makes"));
+        until("the log to say so", || agent.log().contains("had been removed: the agent makes"));
         let other = agent.http().register(&json!({"tether": "keepalive", "keepalive_ms": 600_000}));
         let hold = agent.http().acquire(other.session, "lease", "of-today", &json!({}));
         assert!(agent.page(&other).held(hold.hold));

@@ -1,9 +1,8 @@
-//! Users for whom /proc has nobody else's processes (`hidepid=2`): the agent's, and those of its clients.
+//! Users whose /proc shows their own processes alone (`hidepid=2`): the agent's user, and its clients'.
 
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
-use serde_json::json;
 use tenure_tests::harness::{
     Agent, Client, Heir, Program, Puppet, copy_for_others, other_users, run_to_end, seeing_its_own,
     until,
@@ -45,14 +44,7 @@ fn a_process_that_the_agent_does_not_see_is_watched_and_can_be_named_by_nobody()
     for tether in ["process", "connection"] {
         let mut client = seeing_its_own(other, &copy_for_others("puppet", agent.dir()));
         let mut client = Puppet::start_by(&mut client, &agent.socket());
-        // Nothing but its death can end the session in time.
-        let with = json!({"tether": tether, "linger_ms": 86_400_000});
-        let session = client.register(&with).session;
-        client.open_events(session).snapshot();
-        client.acquire(session, "leader", "role", &json!({}));
-        let next = Heir::wait_for(&agent, "leader", "role");
-        client.program().kill();
-        next.gets_it();
+        let (_, next) = Heir::of(&agent, &mut client, tether);
         agent.http().end(next.session);
         until("nothing to be left", || agent.counts() == (0, 0, 0));
     }

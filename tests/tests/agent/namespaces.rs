@@ -30,14 +30,7 @@ fn a_process_without_a_number_is_watched_all_the_same() {
         (Puppet::start_apart(&agent, uid), "process"),
         (Puppet::start_apart(&agent, other), "connection"),
     ] {
-        // Nothing but its death can end the session in time.
-        let with = json!({"tether": tether, "linger_ms": 86_400_000});
-        let session = client.register(&with).session;
-        client.open_events(session).snapshot();
-        client.acquire(session, "leader", "role", &json!({}));
-        let next = Heir::wait_for(&agent, "leader", "role");
-        client.program().kill();
-        next.gets_it();
+        let (session, next) = Heir::of(&agent, &mut client, tether);
         let mut http = agent.http();
         http.post("/v1/beat", &json!({"session": session})).problem(Code::SessionLost);
         http.end(next.session);

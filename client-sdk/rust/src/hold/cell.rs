@@ -213,8 +213,8 @@ impl Cell {
         }
     }
 
-    /// Ends a hold as lost whose valid-until has passed: that needs no word of the agent. `shown` is what the page says
-    /// of it, 0 if it says nothing. Returns whether it was not over.
+    /// Ends a hold as lost whose valid-until has passed: that needs no word of the agent. `shown` is
+    /// valid-until on the page, 0 if the page has none. Returns whether it was not over.
     pub(crate) fn lapse(&self, shown: u64) -> bool {
         let valid_until = if shown == 0 { self.seen_valid_until() } else { shown };
         let has_passed = valid_until <= boottime_ns();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -200,10 +201,12 @@ fn a_signal_at_the_instant_of_the_grant_leaves_nothing() {
         .collect();
     until("all to wait", || agent.counts().2 == ROUNDS as u64);
     let start = Barrier::new(2);
-    for (hold, run) in &rounds {
+    for ((hold, run), round) in rounds.iter().zip(0..) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 start.wait();
+                // At once, and up to 20 ms after the release, around the time at which the command begins.
+                thread::sleep(Duration::from_micros(round * 20_000 / ROUNDS as u64));
                 run.signal(Signal::SIGTERM);
             });
             start.wait();
