@@ -100,6 +100,14 @@ pub struct Acquire {
     /// The behaviour while it is taken.
     #[serde(default)]
     pub wait: Wait,
+    /// Waits also behind what this session itself holds, as another task of its program does. Without `wait`, and by
+    /// default, that is refused at once as `contended`, since a program that waits for itself waits for ever.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub behind_own: bool,
+    /// Refused as `forbidden` where the store is this host's alone, so that other hosts may hold it, too. Default: as
+    /// the agent's setting `require` says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fleet: bool,
     /// How long to wait at most, ms; only with `wait` `block` or `queue`. Default: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

@@ -155,7 +155,7 @@ pub struct LostEvent {
     /// `revoked` only: the user and host that took it away, such as `root on hostb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// `revoked` only: the reason that they gave.
+    /// `revoked`: the reason that they gave; `expired` and `slept`: what kept it from being renewed, and for how long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

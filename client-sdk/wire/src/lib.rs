@@ -13,6 +13,7 @@ mod event;
 mod history;
 mod log;
 pub mod page;
+mod permission;
 mod problem;
 mod register;
 pub mod rules;
@@ -34,11 +35,14 @@ pub use event::{
 };
 pub use history::{Happened, History, HistoryEntry, ProgramView};
 pub use log::{LogFilter, SetLog};
+pub use permission::Permission;
 pub use problem::{Code, Problem};
 pub use register::{
     AgentInfo, DEFAULT_PROJECT, DEFAULT_TENANT, Register, Registered, Resume, Tether,
 };
-pub use session::{Beat, Checkpoint, Checkpointed, EndedCommand, HoldView, Leftovers, Role};
+pub use session::{
+    Beat, Beaten, Checkpoint, Checkpointed, EndedCommand, HoldView, Leftovers, Role,
+};
 pub use shown::steers_terminal;
 pub use standing::{
     ANOTHER_PRINCIPAL, Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter,

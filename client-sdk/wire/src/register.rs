@@ -37,7 +37,7 @@ pub struct Resume {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Register {
-    /// The holder's name as people see it; 1–200 bytes. Default: `pid-<pid>`.
+    /// The holder's name as people see it; 1–200 bytes. Default: that of the program or script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The kind of program, such as `cli` or `claude_desktop`. Default `unknown`.
@@ -62,8 +62,8 @@ pub struct Register {
     /// session that holds something must send `POST /v1/beat` meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keepalive_ms: Option<u64>,
-    /// How long a connection tether outlives its last stream while the process lives, ms.
-    /// Default 3 000.
+    /// How long a connection tether waits for its first stream, 3 000 at least, and how long it outlives its last stream while the
+    /// process lives, ms. Default 3 000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linger_ms: Option<u64>,
     /// The program's own promise to call `/v1/beat` at least this often, ms. Default none.

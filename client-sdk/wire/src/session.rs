@@ -14,6 +14,20 @@ use super::{HoldState, Kind};
 pub struct Beat {
     /// The session.
     pub session: Uuid,
+    /// A hold that the program relies on: the answer says how long it is valid. Once it is over the beat is refused as
+    /// `hold_lost`, with the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Uuid>,
+}
+
+/// The answer to a [`Beat`] that names a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Beaten {
+    /// How long the hold is valid from now on unless renewed, ms; 0 while it is waited for.
+    pub valid_ms: u64,
+    /// The same as an instant of CLOCK_BOOTTIME, ns.
+    pub valid_until_boottime_ns: u64,
 }
 
 /// Renews everything of the session upstream now.

@@ -1,9 +1,11 @@
 //! `GET /v1/standing`, `GET /v1/list`, `GET /v1/routes` and `POST /v1/revoke`.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Kind;
+use super::{Kind, brief};
 
 /// The name of a holder, waiter or member of another principal, where a gateway tells no more: the agent's key does not
 /// have the right `owners`.
@@ -40,15 +42,33 @@ pub struct Holder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Uuid>,
     /// Its holder has let go, and it is kept from others for so much longer, ms, as was asked for with
-    /// `hold_at_least_ms`; known on the holder's host.
+    /// `hold_at_least_ms`; on other hosts known from its history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_ms: Option<u64>,
+    /// How long ago its holder let go or lost it, ms, where its history tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
 }
 
 impl Holder {
     /// False for a program that holds it by other means: such as a lock of its own in the same store.
     pub fn is_of_tenure(&self) -> bool {
         self.token != 0
+    }
+
+    /// That it has ended and is kept from others, such as `ended 2.0s ago, kept until 13:04:48 (--at-least 10m)`; `None`
+    /// of one that is held. `until` is the time of day of its end, where a reader has one; `option` what asked for it.
+    pub fn kept_in_words(&self, until: Option<&str>, option: &str) -> Option<String> {
+        let kept = Duration::from_millis(self.kept_ms?);
+        let ended =
+            self.ended_ms.map(|ms| format!("ended {} ago", brief(Duration::from_millis(ms))));
+        let ended = ended.unwrap_or_else(|| "its holder has let go".to_owned());
+        let until = until.map(|at| format!("until {at}"));
+        let until = until.unwrap_or_else(|| format!("for another {}", brief(kept)));
+        // Both are rounded down to a ms, and by another clock.
+        let all = Duration::from_millis(self.since_ms) + kept + Duration::from_millis(500);
+        let all = brief(Duration::from_secs(all.as_secs()));
+        Some(format!("{ended}, kept {until} ({option} {all})"))
     }
 }
 
@@ -180,7 +200,7 @@ pub struct Revoke {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Revoked {
-    /// How many grants were taken away.
+    /// Number of grants taken away.
     pub revoked: u64,
     /// Some of them guard work that may go on: how much longer, at most, those are kept from others, ms.
     /// Each is free earlier if the agent sees the end of its work.
