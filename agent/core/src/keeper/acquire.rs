@@ -38,7 +38,9 @@ impl Keeper {
         }
         let unknown = || Refusal::SessionUnknown { session: id.0, uid: peer.uid };
         let resource = self.resource_of(id, &acquire).ok_or_else(unknown)?;
-        self.check_not_own(now, id, &resource)?;
+        if !acquire.behind_own || acquire.wait == Wait::None {
+            self.check_not_own(now, id, &resource)?;
+        }
         if acquire.wait == Wait::None
             && let Some(barred) = self.barred(now, id, &resource)
         {
@@ -96,7 +98,7 @@ impl Keeper {
         Some(Resource { tenant: Arc::clone(&session.saved.tenant), kind: acquire.kind, name })
     }
 
-    /// Exclusive kinds are not re-entrant: a session that waited for what it has would wait for itself.
+    /// Exclusive kinds are not re-entrant: a program that waited for what it has would wait for itself.
     fn check_not_own(
         &self,
         now: Boottime,
@@ -176,7 +178,9 @@ impl Keeper {
                 beating: None,
                 beaten_before: None,
                 again: false,
+                kept_until: Boottime::ZERO,
                 failures: 0,
+                doubt: None,
                 next: Alarm::default(),
             },
             claim,

@@ -8,7 +8,7 @@ use super::Keeper;
 use super::calls::{Call, Renewed};
 use super::claims::lost_reason;
 use super::command::Note;
-use super::hold::{Hold, Stage, millis};
+use super::hold::{Doubt, Hold, Stage, millis};
 use super::journal::Entry;
 use super::timers::Timer;
 use crate::model::{
@@ -22,6 +22,9 @@ use crate::time::Boottime;
 const INSTANTS: u64 = 8;
 /// … but no two instants are nearer to each other.
 const INSTANTS_APART_MS: u64 = 32;
+
+/// Characters of the cause of a failed renewal that are told with the loss: a change has 1024 bytes for them.
+const CAUSE_MAX: usize = 200;
 
 /// When to beat next. Beats of one rhythm meet on a grid of at most an eighth of it, so that thousands
 /// of holds share a few full calls; never later than asked.
@@ -63,7 +66,7 @@ impl Keeper {
                 self.due_now(Renewed::Hold(id));
             }
             // A claim that failed is sent again.
-            Stage::Queued => self.claim_unless_barred(now, id),
+            Stage::Queued => self.claim_in_turn(now, id),
             Stage::Claiming(_) => {}
         }
     }
@@ -167,7 +170,10 @@ impl Keeper {
                 let cause = format!("unexpected answer to a renewal: {other:?}");
                 return self.renewals_failed(now, call, &items, &Failure::Unknown(cause));
             }
-            Err(failure) => return self.renewals_failed(now, call, &items, &failure),
+            Err(failure) => {
+                self.renewals_failed(now, call, &items, &failure);
+                return self.doubt(now, &items);
+            }
         };
         for (item, answer) in items.into_iter().zip(answers) {
             if let BeatAnswer::Failed(cause) = answer {
@@ -217,18 +223,20 @@ impl Keeper {
             }
             (BeatAnswer::Waiting { position, limit }, false) => {
                 hold.limit = limit;
+                hold.beats.kept_until = sent_at + hold.ttl_upstream();
                 let again = std::mem::take(&mut hold.beats.again);
                 let due = if again { now } else { next_beat_of(now, hold, self.agent.phase_ms) };
                 let is_asked = !hold.caller.tickets.is_empty();
                 self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(due));
+                let (place, resource) = (hold.place(), hold.claim.resource.clone());
+                self.settled(now, place, &resource);
                 self.placed(id, position);
                 if is_asked {
                     self.answer_queued(now, id);
                 }
             }
-            (BeatAnswer::Gone(GoneReason::Unknown | GoneReason::Expired), false) => {
-                // The place in the queue, or a grant that nobody was told of, is gone: queue again.
-                self.claim_unless_barred(now, id);
+            (BeatAnswer::Gone(reason @ (GoneReason::Unknown | GoneReason::Expired)), false) => {
+                self.queue_again(now, id, reason == GoneReason::Unknown);
             }
             (BeatAnswer::Gone(reason), _) => self.lose(now, id, lost_reason(reason)),
             (BeatAnswer::Revoked(words), _) => self.revoked(now, id, Some(&words), false),
@@ -246,6 +254,7 @@ impl Keeper {
     fn still_held(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime) {
         let was_in_jeopardy = self.holds.get(&id).is_some_and(|it| it.stage == Stage::Jeopardy);
         let Some(hold) = self.holds.change(id, Stage::Held) else { return };
+        hold.beats.doubt = None;
         let next = next_beat_of(now, hold, self.agent.phase_ms);
         let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
         let again = std::mem::take(&mut hold.beats.again);
@@ -305,6 +314,11 @@ impl Keeper {
         let longest = retry_max.min(hold.beats.every / 2).max(retry_min);
         let wait = retry_min.saturating_mul(1 << hold.beats.failures.min(16)).min(longest);
         self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(now + wait));
+        if hold.is_held() {
+            let since = hold.beats.doubt.take().map_or(now, |doubt| doubt.since);
+            let cause = cause.chars().take(CAUSE_MAX).collect::<String>().into();
+            hold.beats.doubt = Some(Box::new(Doubt { since, cause }));
+        }
         if hold.stage != Stage::Held {
             return self.answer_queued(now, id);
         }

@@ -70,6 +70,7 @@ impl Keeper {
                 self.got_place(now, id, resource);
                 if let Some(hold) = self.holds.change(id, Stage::Waiting) {
                     hold.limit = limit;
+                    hold.beats.kept_until = sent_at + hold.ttl_upstream();
                     let due = Some(super::beats::next_beat_of(now, hold, self.agent.phase_ms));
                     self.timers.set(&mut hold.beats.next, Timer::Beat(id), due);
                 }
@@ -394,12 +395,8 @@ impl Keeper {
         resource: &Resource,
         result: Result<Answer, Failure>,
     ) {
-        let holder = match &result {
-            Ok(Answer::Standing(standing)) => {
-                standing.holders.first().map(|entry| Box::new(self.holder_for(session, entry)))
-            }
-            Ok(_) | Err(_) => None,
-        };
+        let first = if let Ok(Answer::Standing(it)) = &result { it.holders.first() } else { None };
+        let holder = first.map(|entry| Box::new(self.holder_for(session, entry)));
         let resource = resource.clone();
         self.out.refuse(ticket, Refusal::Contended { resource, holder, limit_changed: None });
     }
@@ -428,6 +425,7 @@ impl Keeper {
             command: text(program.command),
             hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
             kept_ms: kept.map(|it| millis(it.saturating_sub(entry.since))),
+            ended_ms: None,
         }
     }
 

@@ -58,6 +58,11 @@ fn pause(phase: Phase) -> Duration {
     }
 }
 
+/// For how long a hold that ends now is kept from others.
+fn kept(now: Boottime, hold: &Hold) -> Duration {
+    hold.kept_until(now).map(|until| until.since(now)).unwrap_or_default()
+}
+
 impl Keeper {
     /// A hold was granted.
     pub(super) fn record_grant(&mut self, now: Boottime, hold: model::ClaimId) {
@@ -74,19 +79,21 @@ impl Keeper {
         hold: &Hold,
         reason: LostReason,
         revocation: Option<&Arc<Revocation>>,
+        detail: Option<String>,
     ) {
-        let end = Ending {
-            reason: Some(Arc::from(reason.as_str())),
-            detail: revocation.and_then(|it| it.reason.as_deref()).map(Arc::from),
-            by: revocation.map(|it| Arc::from(it.by.as_str())),
-            exit_status: None,
-        };
         // An agent that stood still finds it out later, when somebody else may have been granted it.
         let ended_at = match reason {
             LostReason::Expired | LostReason::Slept => {
                 now.min(hold.valid_until).max(hold.granted_at)
             }
             _ => now,
+        };
+        let end = Ending {
+            reason: Some(Arc::from(reason.as_str())),
+            detail: detail.map(Arc::from),
+            by: revocation.map(|it| Arc::from(it.by.as_str())),
+            exit_status: None,
+            kept: kept(ended_at, hold),
         };
         let entry = self.change_of(ended_at, hold, Happened::Lost, end);
         self.record_as_of(now, ended_at, entry);
@@ -114,7 +121,7 @@ impl Keeper {
         };
         let exit = exit.or_else(|| leaving?.exit).or_else(|| command?.exit_status);
         let reason = Some(Arc::from(reason));
-        let end = Ending { reason, detail, exit_status: exit, by: None };
+        let end = Ending { reason, detail, exit_status: exit, by: None, kept: kept(now, hold) };
         let entry = self.change_of(now, hold, Happened::Released, end);
         self.record(now, entry);
     }

@@ -69,9 +69,21 @@ pub(super) struct Beats {
     pub(super) beaten_before: Option<CallId>,
     /// A hint came while a call was on its way: ask once more.
     pub(super) again: bool,
+    /// While it waits: until when the store keeps its place, as the latest answer said.
+    pub(super) kept_until: Boottime,
     /// Failed calls in a row.
     pub(super) failures: u32,
+    /// The reason of its jeopardy.
+    pub(super) doubt: Option<Box<Doubt>>,
     pub(super) next: Alarm,
+}
+
+/// Renewals of a hold fail.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) since: Boottime,
+    /// Of the latest failure.
+    pub(super) cause: Arc<str>,
 }
 
 /// A session's claim on a resource, from the request to its end.

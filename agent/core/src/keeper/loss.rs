@@ -1,9 +1,10 @@
 //! Holds end: lost, released, or never granted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_wire::{
-    Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait,
+    Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait, brief,
 };
 
 use super::Keeper;
@@ -14,6 +15,9 @@ use super::refusal::Refusal;
 use super::timers::Timer;
 use crate::model::{ClaimId, Revocation};
 use crate::time::Boottime;
+
+/// An agent that sees the end of a hold so much later has not run meanwhile: it was stopped, or began again since.
+const STOOD_STILL_MIN: Duration = Duration::from_millis(500);
 
 impl Keeper {
     /// Valid-until has passed, whatever has been heard since.
@@ -66,7 +70,8 @@ impl Keeper {
     ) {
         let Some(hold) = self.holds.get(&id) else { return };
         // The upstream may tell of it before this agent has come to its deadline.
-        let slept = hold.is_held() && self.agent.woke.is_some_and(|woke| hold.valid_until <= woke);
+        let slept =
+            hold.is_held() && self.agent.woke.is_some_and(|(woke, _)| hold.valid_until <= woke);
         let reason =
             if slept && reason == LostReason::Expired { LostReason::Slept } else { reason };
         let resource = hold.claim.resource.clone();
@@ -78,12 +83,15 @@ impl Keeper {
         self.remember_hold(now, &hold, Some(reason));
         let (session, token) = (hold.session(), hold.token);
         let by = revocation.map(|it| it.by.clone());
-        let detail = revocation.and_then(|it| it.reason.clone());
-        let event = LostEvent { of: hold.event(), token, reason, by, detail };
+        let detail = match revocation {
+            Some(revocation) => revocation.reason.clone(),
+            None => self.why_lost(now, &hold, reason),
+        };
+        let event = LostEvent { of: hold.event(), token, reason, by, detail: detail.clone() };
         let resource = hold.claim.resource.clone();
         let uid = self.sessions.user_of(session);
         if hold.is_held() {
-            self.record_loss(now, &hold, reason, revocation);
+            self.record_loss(now, &hold, reason, revocation, detail);
         }
         let revocation = revocation.cloned();
         self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason, revocation });
@@ -94,13 +102,38 @@ impl Keeper {
         }
         if !released_here && hold.is_held() {
             self.out.persist(Entry::HoldEnded { row: hold.row, hold: id });
-            return self.try_first(&hold.claim.resource);
+            return self.try_first(now, &hold.claim.resource);
         }
         if self.works_on(&hold) && hold.is_held() && hold.valid_until > now {
             // Stopped comes before released: the guarded work may still run.
             self.delay_release(hold);
         } else {
             self.begin_release(now, hold);
+        }
+    }
+
+    /// What kept a hold that has run out from being renewed, as far as this agent knows.
+    fn why_lost(&self, now: Boottime, hold: &Hold, reason: LostReason) -> Option<String> {
+        match (reason, self.agent.woke, &hold.beats.doubt) {
+            _ if !hold.is_held() => None,
+            (LostReason::Slept, Some((_, slept)), _) => {
+                Some(format!("the machine slept for {}", brief(slept)))
+            }
+            (LostReason::Expired, _, _) if now.since(hold.valid_until) > STOOD_STILL_MIN => {
+                let late = brief(now.since(hold.valid_until));
+                Some(format!("its agent did not run, and saw the end {late} late"))
+            }
+            (LostReason::Expired, _, Some(doubt)) => {
+                let since = brief(now.since(doubt.since));
+                Some(format!("the store has confirmed no renewal for {since}: {}", doubt.cause))
+            }
+            // A renewal is on its way.
+            (LostReason::Expired, _, None) => {
+                let confirmed_at = (hold.valid_until + hold.beats.margin).before(hold.claim.ttl);
+                let since = brief(now.since(confirmed_at));
+                Some(format!("the store has not answered for {since}"))
+            }
+            _ => None,
         }
     }
 

@@ -51,7 +51,7 @@ impl Keeper {
     fn ask_missed(&mut self, now: Boottime) {
         for _ in 0..PER_TURN {
             match self.calls.missed.left.pop_front() {
-                Some(About::Queue(resource)) => self.try_first(&resource),
+                Some(About::Queue(resource)) => self.try_first(now, &resource),
                 Some(About::Renewed(item)) => self.due_now(item),
                 Some(About::Watch(resource)) => self.ask_standing(now, &resource),
                 None => break,

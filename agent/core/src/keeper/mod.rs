@@ -62,6 +62,7 @@ mod timers;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use calls::{Call, Calls};
 pub use command::{Command, Note, StreamEnd};
@@ -92,7 +93,7 @@ use timers::{Timer, Timers};
 use uuid::Uuid;
 use watch::Watches;
 
-use crate::model::{self, Answer, CallId, Failure, SessionId};
+use crate::model::{self, Answer, CallId, ClaimId, Failure, SessionId};
 pub use crate::model::{Peer, Process, Quota};
 use crate::time::Boottime;
 
@@ -117,8 +118,8 @@ struct Agent {
     phase: Phase,
     /// Why nothing new can be written down.
     unrecorded: Option<Arc<str>>,
-    /// When the machine woke last: holds that were overdue then are lost as `slept`.
-    woke: Option<Boottime>,
+    /// When the machine woke last, and how long it had slept: holds that were overdue then are lost as `slept`.
+    woke: Option<(Boottime, Duration)>,
     random: ChaCha12Rng,
     /// Beats, and looks at queues, are due on grids that begin so late: agents whose clocks are the same, as those
     /// of all containers of a machine, do not call all at once.
@@ -256,8 +257,8 @@ impl Keeper {
 
     /// The machine slept: holds that are overdue are lost for that reason, before anything else is
     /// served.
-    pub fn handle_wake(&mut self, now: Boottime) {
-        self.agent.woke = Some(now);
+    pub fn handle_wake(&mut self, now: Boottime, slept: Duration) {
+        self.agent.woke = Some((now, slept));
     }
 
     /// The upstream answered, or did not. `sent_at` is the instant just before the request, or its
@@ -323,6 +324,9 @@ impl Keeper {
             Request::Release(release) => self.release(now, ticket, peer, release),
             Request::Checkpoint(session) => self.checkpoint(now, ticket, peer, session),
             Request::Beat(session) => self.beat(now, ticket, peer, session),
+            Request::BeatHold { session, hold } => {
+                self.beat_hold(now, ticket, peer, session, ClaimId(hold));
+            }
             Request::Leftovers(leftovers) => self.note_leftovers(now, ticket, peer, leftovers),
             Request::Revoke { resource, token, revocation } => {
                 self.revoke(now, ticket, resource, token, revocation);

@@ -302,7 +302,7 @@ impl Keeper {
         if hold.known_to_journal() {
             forget_row(&mut self.out, &hold);
         }
-        self.try_first(&hold.claim.resource);
+        self.try_first(now, &hold.claim.resource);
     }
 
     /// Ends an announced session upstream, if the upstream may know of it.

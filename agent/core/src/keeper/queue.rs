@@ -14,6 +14,7 @@ use super::calls::{Call, Renewed};
 use super::hold::{Hold, Stage};
 use super::patience::NAMED_WITHIN;
 use super::refusal::UpstreamError;
+use super::refused::Dropped;
 use super::table::Table;
 use super::timers::{Alarm, QueueId, Timer, Timers};
 use crate::model::{self, ClaimId, Queue, Resource, StandingEntry, Terms};
@@ -45,6 +46,10 @@ pub(super) struct LocalQueue {
     pub(super) error: Option<UpstreamError>,
     /// Those without a place in the store's queue; see [`super::refused`].
     pub(super) refused: Queue<Place>,
+    /// Waiters that the store may have dropped.
+    pub(super) unsure: Queue<Place>,
+    /// Set while dropped waiters have not all claimed again.
+    pub(super) dropped: Option<Dropped>,
     pub(super) holder: NamedHolder,
 }
 
@@ -93,6 +98,8 @@ impl LocalQueue {
             taken_at: None,
             error: None,
             refused: Queue::default(),
+            unsure: Queue::default(),
+            dropped: None,
             holder: NamedHolder::default(),
         }
     }
@@ -170,12 +177,14 @@ impl Keeper {
             let QueueId(number) = queue.id;
             return self.queues.remove(resource, number);
         }
+        self.settled(now, place, resource);
+        let Some(queue) = self.queues.get_mut(resource) else { return };
         if queue.refused.is_empty() {
             return;
         }
         queue.tell_places_later(now, Duration::ZERO, &mut self.timers);
         let was_first = queue.refused.front().is_some_and(|(first, _)| first == place);
-        queue.refused.remove(place);
+        queue.leave_line(place);
         // Those without a place go on when the holder changes, and one by one otherwise.
         if was_first || queue.refused.len() == queue.waiters.len() {
             self.follow(now, resource, 1);
@@ -235,11 +244,8 @@ impl Keeper {
         }
         let all_refused = queue.refused.len() == queue.waiters.len();
         let first: Vec<_> = queue.waiters.iter().take(PLACES_TOLD).map(|(_, id)| id).collect();
-        for (id, position) in first.into_iter().zip(1..) {
-            match self.holds.get(&id).map(|hold| hold.stage) {
-                Some(Stage::Queued) => self.placed(id, position),
-                _ => self.due_now(Renewed::Hold(id)),
-            }
+        for id in first {
+            self.due_now(Renewed::Hold(id));
         }
         if let Some(poll) = self.settings.poll.filter(|_| !all_refused) {
             self.queues.tell_places_later(now, &resource, poll, &mut self.timers);

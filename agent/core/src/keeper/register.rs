@@ -59,7 +59,7 @@ impl Keeper {
         self.check_slots(peer, holds)?;
 
         let id = SessionId(self.new_uuid());
-        let name = register.name.unwrap_or_else(|| match peer.process {
+        let name = register.name.or_else(|| program.name()).unwrap_or_else(|| match peer.process {
             Some(process) => format!("pid-{}", process.pid),
             None => format!("uid-{}", peer.uid),
         });

@@ -43,6 +43,8 @@ pub enum Request {
     Checkpoint(Uuid),
     /// `POST /v1/beat`.
     Beat(Uuid),
+    /// `POST /v1/beat` with the hold that the caller relies on.
+    BeatHold { session: Uuid, hold: Uuid },
     /// `POST /v1/leftovers`.
     Leftovers(wire::Leftovers),
     /// `POST /v1/revoke`; the API has checked that the peer may.
@@ -155,6 +157,8 @@ pub enum Reply {
     Checkpointed(wire::Checkpointed),
     /// To [`Request::Beat`].
     Beaten,
+    /// To [`Request::BeatHold`].
+    HoldBeaten(wire::Beaten),
     /// To [`Request::Leftovers`].
     LeftoversNoted,
     /// To [`Request::Revoke`].

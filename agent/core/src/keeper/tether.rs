@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use tenure_wire::{Leftovers, LostReason, ReleasedCause, Tether};
+use tenure_wire::{Beaten, Leftovers, LostReason, ReleasedCause, Tether};
 
 use super::Keeper;
 use super::calls::Renewed;
 use super::command::Note;
-use super::hold::Hold;
+use super::hold::{Hold, millis};
+use super::refusal::Refusal;
 use super::request::{Reply, Ticket};
 use super::session::{EndedCommand, Session};
 use super::timers::Timer;
-use crate::model::Peer;
-use crate::model::SessionId;
+use crate::model::{ClaimId, Peer, SessionId};
 use crate::time::Boottime;
 
 /// An agent that is late by this much may have calls to read that came in time.
@@ -36,6 +36,36 @@ impl Keeper {
                 self.out.answer(ticket, Reply::Beaten);
             }
             Err(refusal) => self.out.refuse(ticket, refusal),
+        }
+    }
+
+    /// `POST /v1/beat` with `hold`: answers for how long the hold is valid, or refuses an ended one.
+    pub(super) fn beat_hold(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        session: uuid::Uuid,
+        hold: ClaimId,
+    ) {
+        let id = match self.session_of(peer, session) {
+            Ok(id) => id,
+            Err(refusal) => return self.out.refuse(ticket, refusal),
+        };
+        self.alive(now, id);
+        self.progress_moved(now, id);
+        match self.holds.get(&hold).filter(|hold| hold.session() == id) {
+            Some(hold) => {
+                let until = if hold.is_held() { hold.valid_until } else { Boottime::ZERO };
+                let (valid_ms, valid_until_boottime_ns) =
+                    (millis(until.since(now)), until.as_nanos());
+                let beaten = Beaten { valid_ms, valid_until_boottime_ns };
+                self.out.answer(ticket, Reply::HoldBeaten(beaten));
+            }
+            None => {
+                let refusal = self.ended.hold(id, hold).unwrap_or(Refusal::HoldForgotten(hold));
+                self.out.refuse(ticket, refusal);
+            }
         }
     }
 
@@ -241,10 +271,13 @@ impl Keeper {
         session.life.process_gone = true;
         let (tether, uid, pid) = (session.saved.tether, session.saved.uid, session.pid());
         let (streams, orphaned) = (session.events.streams.len(), session.life.orphaned);
+        let awaits_first_stream = !session.events.heard;
         self.out.note(Note::Exited { session: id, uid, pid, exit });
         match tether {
             Tether::Process => self.end_session(now, id, "its process ended", exit),
             Tether::Connection if orphaned => self.run_out(now, id),
+            // A script registers by one process and opens its stream by another.
+            Tether::Connection if awaits_first_stream => {}
             // A child that inherited the stream keeps the session alive.
             Tether::Connection if streams == 0 => {
                 self.end_session(now, id, "its event stream closed and its process is gone", exit);

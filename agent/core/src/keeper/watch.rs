@@ -319,7 +319,7 @@ impl Keeper {
                 if self.watches.get(&resource).is_none() {
                     self.queues.tell_places_later(now, &resource, Duration::ZERO, &mut self.timers);
                 }
-                self.try_first(&resource);
+                self.try_first(now, &resource);
                 self.ask_standing(now, &resource);
             }
             Change::Granted { claim, grant, .. } => self.granted_by_hint(now, claim, grant),

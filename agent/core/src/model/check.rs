@@ -221,7 +221,7 @@ fn check_change(change: &HistoryEntry) -> Checked {
     rules::token("token", *token)?;
     let Holder { pid, program, .. } = holder;
     pid.map_or(Ok(()), |pid| rules::number("holder.pid", pid.into(), 1..=PID_MAX))?;
-    let Ending { reason, detail, by, .. } = end;
+    let Ending { reason, detail, by, kept, .. } = end;
     let texts = [
         ("holder.program.user", &program.user),
         ("holder.program.command", &program.command),
@@ -234,6 +234,7 @@ fn check_change(change: &HistoryEntry) -> Checked {
             foreign_text(field, text, TEXT_BYTES_MAX)?;
         }
     }
+    rules::duration("end.kept", *kept, Duration::ZERO..=TIME_MAX)?;
     rules::duration("held", *held, Duration::ZERO..=PAST_MAX)?;
     rules::duration("ago", *ago, Duration::ZERO..=PAST_MAX)
 }

@@ -46,6 +46,11 @@ impl HistoryEntry {
     pub fn is_same(&self, other: &HistoryEntry) -> bool {
         (self.claim, self.what) == (other.claim, other.what)
     }
+
+    /// For how much longer a hold that has ended is kept from others; `None` if it is not.
+    pub fn kept_for(&self) -> Option<Duration> {
+        self.end.kept.checked_sub(self.ago).filter(|left| !left.is_zero())
+    }
 }
 
 /// The process of a holder, on its host.
@@ -80,6 +85,9 @@ pub struct Ending {
     /// The words for somebody who took it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Arc<str>>,
+    /// For how long after its end it is kept from others, as its holder had asked.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub kept: Duration,
 }
 
 impl Ending {

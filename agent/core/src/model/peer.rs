@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_wire::rules;
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,7 +27,30 @@ pub struct Program {
 /// Most bytes of a command line that are kept.
 pub const COMMAND_BYTES_MAX: usize = 256;
 
+/// Programs that are known by what they run. `python3.13` is one of them, too.
+const INTERPRETERS: [&str; 14] = [
+    "bash", "bun", "dash", "deno", "fish", "java", "node", "perl", "php", "python", "ruby", "sh",
+    "uv", "zsh",
+];
+/// Their options before the name of what they run.
+const NAMING: [&str; 2] = ["-m", "-jar"];
+/// Their options before something else that may look like a file.
+const LOADING: [&str; 4] = ["--import", "--loader", "--require", "--with"];
+
 impl Program {
+    /// The name by which people know it: that of the script, if an interpreter runs one, else that of the program.
+    pub(crate) fn name(&self) -> Option<String> {
+        let mut words = self.command.as_deref()?.split(' ');
+        // A login shell is `-bash`, and some programs write a state behind `nginx:`.
+        let program = base(words.next()?.trim_start_matches('-')).trim_end_matches(':');
+        let version = |it: char| it.is_ascii_digit() || it == '.';
+        let is_interpreter = INTERPRETERS.contains(&program.trim_end_matches(version));
+        let script = if is_interpreter { script(words) } else { None };
+        let name = script.unwrap_or(program);
+        let is_plain = name.chars().all(|it| it.is_ascii_alphanumeric() || "._-+@".contains(it));
+        (is_plain && rules::visible("name", name).is_ok()).then(|| name.to_owned())
+    }
+
     pub(crate) fn is_unknown(&self) -> bool {
         *self == Program::default()
     }
@@ -51,4 +75,64 @@ pub struct Peer {
     pub watchable: bool,
     /// How much its user may have; filled in for requests that need more.
     pub quota: Quota,
+}
+
+/// What an interpreter with these arguments runs, as far as that can be seen without knowing all of its options.
+fn script<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    while let Some(word) = words.next() {
+        if NAMING.contains(&word) {
+            return words.next().map(base);
+        }
+        if LOADING.contains(&word) {
+            words.next();
+        } else if word.starts_with('-') && !word.starts_with("--") {
+            // `-c`, `-lc`, `-e`, `-r`, `-p`, `-cp`: a text to run, or a file that is loaded before.
+            if word.contains(['c', 'e', 'p', 'r']) {
+                return None;
+            }
+        } else if !word.starts_with('-') && word.contains(['/', '.']) {
+            return Some(base(word));
+        }
+    }
+    None
+}
+
+/// The last part of a path.
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_known_by_its_script_or_its_own_name() {
+        for (command, name) in [
+            ("/usr/bin/backup --all", Some("backup")),
+            ("python3 /srv/report.py --day 3", Some("report.py")),
+            ("/usr/bin/python3.13 -u -X dev report.py", Some("report.py")),
+            ("node --enable-source-maps dist/server.js", Some("server.js")),
+            ("deno run -A main.ts", Some("main.ts")),
+            ("/bin/sh ./deploy.sh", Some("deploy.sh")),
+            ("sh -c curl http://localhost/a.b", Some("sh")),
+            ("bash -lc PW=a.b ./job", Some("bash")),
+            ("node -r ./tracing.js app.js", Some("node")),
+            ("node --require ./tracing.js app.js", Some("app.js")),
+            ("python -m pytest tests/a.py", Some("pytest")),
+            ("java -cp /opt/x/lib/* Main", Some("java")),
+            ("java -jar /opt/app.jar", Some("app.jar")),
+            ("python user:pw@db.example", None),
+            ("-bash", Some("bash")),
+            ("nginx: worker process", Some("nginx")),
+            ("python3", Some("python3")),
+            ("curl --unix-socket /run/tenured/api.sock http://localhost/", Some("curl")),
+            ("/srv/", None),
+            ("", None),
+        ] {
+            let program = Program { user: None, command: Some(command.into()) };
+            assert_eq!(program.name().as_deref(), name, "{command}");
+        }
+        assert_eq!(Program::default().name(), None);
+    }
 }

@@ -80,8 +80,22 @@ impl<K: Ord + Copy> Queue<K> {
 
     /// Next first.
     pub fn iter(&self) -> impl Iterator<Item = (K, ClaimId)> {
+        self.iter_after(None)
+    }
+
+    /// The same of those behind a key, if one is given.
+    pub fn iter_after(&self, key: Option<K>) -> impl Iterator<Item = (K, ClaimId)> {
         let mut path: Vec<&Node<K>> = Vec::new();
         let mut down = self.root.as_deref();
+        while let Some(node) = down.filter(|_| key.is_some()) {
+            down = match key < Some(node.key) {
+                true => {
+                    path.push(node);
+                    node.before.as_deref()
+                }
+                false => node.after.as_deref(),
+            };
+        }
         std::iter::from_fn(move || {
             while let Some(node) = down {
                 path.push(node);

@@ -70,6 +70,69 @@ fn an_exclusive_resource_is_contended_by_the_same_session_at_once_however_it_wai
 }
 
 #[test]
+fn a_session_waits_in_turn_behind_its_own_hold_if_it_asks_for_that() {
+    for kind in ["leader", "lease", "master"] {
+        let mut bench = Bench::new();
+        let mut fields = json!({"kind": kind});
+        if kind != "master" {
+            fields["name"] = json!("x");
+        }
+        let session = bench.register(json!({"tether": "process", "project": "p"}));
+        let other = bench.register(json!({"tether": "process", "project": "p"}));
+        let mut held = (session, bench.hold(session, fields.clone()));
+        fields["wait"] = json!("block");
+        fields["behind_own"] = json!(true);
+        // Waits of another session have their places between them.
+        let askers = [session, session, other, session, other, session];
+        let tickets = askers.map(|asker| (asker, bench.acquire(asker, fields.clone())));
+        let mut last_token = bench.token(held.1);
+        for (asker, ticket) in tickets {
+            assert!(bench.reply(ticket).is_none(), "{kind}: not before its turn");
+            bench.release(held.0, Some(held.1)).unwrap();
+            let Some(Ok(Reply::Acquired(acquired))) = bench.reply(ticket) else { panic!("{kind}") };
+            assert!(acquired.token > last_token, "{kind}");
+            (held, last_token) = ((asker, acquired.hold), acquired.token);
+        }
+        // A hold that is lost lets the next one in, too, and a wait that is cancelled leaves no place.
+        let cancelled = bench.acquire(session, fields.clone());
+        let next = bench.acquire(session, fields.clone());
+        bench.keeper.handle_cancel(bench.now, cancelled);
+        bench.settle();
+        bench.release(held.0, Some(held.1)).unwrap();
+        let Some(Ok(Reply::Acquired(acquired))) = bench.reply(next) else { panic!("{kind}") };
+        bench.release(session, Some(acquired.hold)).unwrap();
+        for session in [session, other] {
+            bench.release(session, None).unwrap();
+        }
+        bench.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_wait_behind_an_own_hold_outlives_a_restart_and_ends_in_time() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "keepalive", "keepalive_ms": 600_000}));
+    let fields = json!({"kind": "leader", "name": "x", "ttl_ms": 600_000});
+    let hold = bench.hold(session, fields.clone());
+    let mut waiting = fields.clone();
+    for (field, value) in [("wait", json!("queue")), ("behind_own", json!(true))] {
+        waiting[field] = value;
+    }
+    let mut first = waiting.clone();
+    first["timeout_ms"] = json!(5000);
+    let ticket = bench.acquire(session, first);
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Waiting(_)))));
+    let ticket = bench.acquire(session, waiting);
+    let Some(Ok(Reply::Waiting(second))) = bench.reply(ticket) else { panic!() };
+    bench.restart();
+    assert!(bench.is_valid(hold));
+    bench.pass(Duration::from_secs(6));
+    assert!(!bench.is_valid(second.hold));
+    bench.release(session, Some(hold)).unwrap();
+    assert!(bench.is_valid(second.hold), "the first one has given up");
+}
+
+#[test]
 fn a_holder_is_named_by_its_hold_to_its_own_user_alone() {
     let mut bench = Bench::new();
     let alices = bench.register(json!({}));
@@ -273,7 +336,7 @@ fn a_sleep_loses_overdue_holds_for_that_reason() {
     let stream = bench.listen(session, None);
     bench.hold(session, json!({"kind": "leader", "name": "x"}));
     bench.now = bench.now + Duration::from_secs(3600);
-    bench.keeper.handle_wake(bench.now);
+    bench.keeper.handle_wake(bench.now, Duration::from_secs(3590));
     bench.pass(Duration::ZERO);
     assert_eq!(bench.heard(stream).last(), Some(&lost(LostReason::Slept)));
 }

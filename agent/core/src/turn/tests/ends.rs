@@ -144,7 +144,7 @@ fn what_ran_out_while_the_machine_slept_is_lost_for_that_reason_however_much_it_
     holders(&mut rig, 3, None);
     rig.host.done.clear();
     rig.host.now = rig.host.now + Duration::from_secs(300);
-    rig.keeper.handle_wake(rig.host.now);
+    rig.keeper.handle_wake(rig.host.now, Duration::from_secs(300));
     end_by_turns(&mut rig, |rig| rig.count("void") == 4095 && rig.host.engine.count_claims() == 0);
     assert_eq!(rig.count("slept"), 4095);
 }

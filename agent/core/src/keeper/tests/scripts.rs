@@ -1,0 +1,82 @@
+//! Scripts, each call of which is a process of its own.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_wire::{Code, Kind};
+use uuid::Uuid;
+
+use super::bench::{ALICE, Bench, MALLORY};
+use crate::keeper::{Refusal, Reply, Request};
+use crate::model::{Resource, SessionId};
+
+fn beat(bench: &mut Bench, uid: u32, session: Uuid, hold: Uuid) -> Result<u64, Refusal> {
+    let ticket = bench.ask(uid, Request::BeatHold { session, hold });
+    match bench.reply(ticket) {
+        Some(Ok(Reply::HoldBeaten(beaten))) => Ok(beaten.valid_ms),
+        Some(Err(refusal)) => Err(refusal),
+        other => panic!("no answer to a beat: {other:?}"),
+    }
+}
+
+#[test]
+fn a_first_stream_may_be_opened_by_another_process_than_has_registered() {
+    for linger in [1_000, 60_000] {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "connection", "linger_ms": linger}));
+        bench.keeper.handle_exit(bench.now, SessionId(session), Some(0));
+        bench.pass(Duration::from_millis(linger.max(3_000) - 100));
+        assert_eq!(bench.keeper.count_sessions(), 1);
+        if linger == 60_000 {
+            let stream = bench.listen(session, None);
+            bench.pass(Duration::from_secs(300));
+            assert_eq!(bench.keeper.count_sessions(), 1);
+            bench.close(stream);
+        } else {
+            bench.pass(Duration::from_millis(200));
+        }
+        assert_eq!(bench.keeper.count_sessions(), 0, "linger_ms is {linger}");
+    }
+}
+
+#[test]
+fn a_beat_says_for_how_long_its_hold_is_valid() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 30_000}));
+    let other = bench.register(json!({"tether": "process"}));
+    let fields = json!({"kind": "leader", "name": "x", "ttl_ms": 8_000});
+    let hold = bench.hold(session, fields);
+    let first = beat(&mut bench, ALICE, session, hold).unwrap();
+    assert!(first > 4_000 && first < 8_000, "{first}");
+    for (uid, session, hold) in [
+        (ALICE, other, hold),
+        (MALLORY, session, hold),
+        (ALICE, session, Uuid::nil()),
+        (ALICE, Uuid::nil(), hold),
+    ] {
+        assert!(beat(&mut bench, uid, session, hold).is_err());
+    }
+    // A beat with a hold is a sign of life like any other.
+    for _ in 0..4 {
+        bench.pass(Duration::from_secs(20));
+        assert!(beat(&mut bench, ALICE, session, hold).unwrap() > 0);
+    }
+    let waiting = bench.acquire(other, json!({"kind": "leader", "name": "x", "wait": "queue"}));
+    let Some(Ok(Reply::Waiting(waiting))) = bench.reply(waiting) else { panic!("not queued") };
+    assert_eq!(beat(&mut bench, ALICE, other, waiting.hold), Ok(0));
+}
+
+#[test]
+fn a_beat_is_refused_once_its_hold_is_lost() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let (tenant, name) = ("default".into(), "x".into());
+    let resource = Resource { tenant, kind: Kind::Leader, name };
+    let ticket = bench.ask(0, Request::Revoke { resource, token: None, revocation: None });
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(_)))));
+    assert_eq!(beat(&mut bench, ALICE, session, hold).unwrap_err().code(), Code::HoldLost);
+    // The session goes on.
+    let ticket = bench.ask(ALICE, Request::Beat(session));
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Beaten))));
+}
