@@ -100,4 +100,20 @@ pub trait Keyring: Debug + Send + Sync {
 
     /// Notes when keys were used last.
     fn used(&self, keys: Vec<(String, u64)>) -> Asking<'_, ()>;
+
+    /// Puts keys back into a store that came back without its data, in one step: the first that does is the only one.
+    /// False, and nothing is changed, if keys were changed since the store came back.
+    fn restore(&self, _keys: Vec<KeyRecord>) -> Asking<'_, bool> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Has a store that lost data grant again, by an administrator's word. False if it is in no quarantine.
+    fn end_quarantine(&self) -> Asking<'_, bool> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// True if no key was ever changed in this store, as far as it knows.
+    fn is_new(&self) -> Asking<'_, bool> {
+        Box::pin(async { Ok(false) })
+    }
 }

@@ -43,6 +43,10 @@ pub struct Health {
     pub guarantee: Option<&'static str>,
     /// Why nothing can be granted now, if that is for a reason of this host.
     pub grants_nothing: Option<String>,
+    /// Why no requests should be sent to this process yet, where it is one of the nodes that keep it.
+    pub unready: Option<String>,
+    /// The end of its quarantine, if it lost data.
+    pub grants_at: Option<Boottime>,
     /// The nodes that keep it, where this process is one of them.
     pub nodes: Option<Nodes>,
     /// The id of a store that several gateways can share, once it is known.
@@ -62,6 +66,8 @@ impl Health {
             last_error_at: None,
             guarantee: None,
             grants_nothing: None,
+            unready: None,
+            grants_at: None,
             nodes: None,
             store_id: None,
             gateways: Vec::new(),

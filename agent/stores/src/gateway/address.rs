@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use tenure_core::time::Boottime;
 use tenure_wire::{Check, Diagnosis, GatewayStatus};
 
 use super::behind::BehindGateway;
@@ -23,7 +24,7 @@ use crate::remote::{
 use crate::settings::secret::{Secret, SecretSource};
 use crate::settings::tls::Trust;
 
-/// A gateway that lets a call wait for longer is left for another one.
+/// A gateway that lets a call wait for longer has to answer for itself, or is left for another one.
 const HANGS_AFTER_OF_SEVERAL: Duration = Duration::from_millis(250);
 /// The name of a gateway, for people.
 pub(super) const GATEWAY: &str = "the gateway";
@@ -213,6 +214,10 @@ impl Connector for Address {
 
     fn behind(&self) -> Option<Behind> {
         self.shared().behind.get()
+    }
+
+    fn grants_at(&self, now: Boottime) -> Option<Boottime> {
+        self.behind()?.grants_at.filter(|at| now < *at)
     }
 
     async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {

@@ -15,6 +15,9 @@ use crate::settings::Settings;
 /// Most characters of an error that are told and kept.
 const ERROR_CHARS_MAX: usize = 1000;
 
+/// Longest quarantine that a gateway is believed.
+const QUARANTINE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// The store behind a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreInfo {
@@ -44,6 +47,9 @@ pub struct StoreState {
     /// The reason for its being away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// It lost data, and grants nothing for so long, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine_ms: Option<u64>,
 }
 
 impl StoreState {
@@ -51,19 +57,26 @@ impl StoreState {
     pub fn of(health: &Health, now: Boottime) -> StoreState {
         let is_down = health.state == UpstreamState::Down;
         let since = health.reach.map_or(Duration::ZERO, |reach| now.since(reach.since));
-        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let since_ms = whole_ms(since);
+        let quarantine_ms = health.grants_at.map(|at| whole_ms(at.since(now)));
         let error = health.last_error.as_deref().filter(|_| is_down);
-        StoreState { is_down, since_ms, error: error.map(short) }
+        StoreState { is_down, since_ms, error: error.map(short), quarantine_ms }
     }
 
     pub(super) fn is_up(&self) -> bool {
         !self.is_down
     }
 
-    /// True if there is nothing to tell to somebody who was told the other.
+    /// True if there is nothing to tell to somebody who was told the other. How long a quarantine lasts is told again
+    /// and again: a loss that is found later may prolong it.
     pub fn says_the_same(&self, other: &StoreState) -> bool {
-        (self.is_down, &self.error) == (other.is_down, &other.error)
+        let none = [self, other].map(|it| it.quarantine_ms) == [None; 2];
+        none && (self.is_down, &self.error) == (other.is_down, &other.error)
     }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn short(error: &str) -> String {
@@ -94,13 +107,16 @@ impl BehindGateway {
 
     /// Takes the word of a gateway with a store of this kind.
     pub(super) fn told(&self, now: Boottime, kind: &str, state: &StoreState) {
-        let StoreState { is_down, since_ms, error } = state;
+        let StoreState { is_down, since_ms, error, quarantine_ms } = state;
         let since = now.before(Duration::from_millis(*since_ms));
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = told.as_ref().map(|told| told.reach);
         let mut reach = before.unwrap_or_else(|| Reach::lost(since));
         reach.change(since, !is_down);
-        *told = Some(Behind { kind: short(kind), reach, error: error.as_deref().map(short) });
+        let error = error.as_deref().map(short);
+        let grants_at =
+            quarantine_ms.as_ref().map(|ms| now + Duration::from_millis(*ms).min(QUARANTINE_MAX));
+        *told = Some(Behind { kind: short(kind), reach, error, grants_at });
         if *is_down {
             self.went_down.notify_one();
         }
@@ -129,7 +145,8 @@ mod tests {
         let at = |s: u64| Boottime::from_nanos(s * 1_000_000_000);
         let behind = Arc::new(BehindGateway::default());
         let tell = |s, is_down, since_ms, error: &str| {
-            let state = StoreState { is_down, since_ms, error: Some(error.to_owned()) };
+            let error = Some(error.to_owned());
+            let state = StoreState { is_down, since_ms, error, quarantine_ms: None };
             behind.told(at(s), "redis", &state);
             behind.get().expect("it was told")
         };

@@ -261,12 +261,19 @@ async fn pumped<T, F>(
     }
 }
 
+/// The first words of a gateway that was shown no key.
+const NO_KEY: &str = "a key is needed";
+
 /// The meaning of an answer that lets nobody in.
 pub(super) fn refused(peer: &Peer, answered: &Answered) -> ConnectError {
     let (peer, cause) = (peer.clone(), answered.words());
     let way_out = match answered.status {
         StatusCode::UNAUTHORIZED => {
-            let way_out = "; check the key in upstream_secret_file, which is read at each sign-in";
+            let way_out = if cause.starts_with(NO_KEY) {
+                "; have one made there (tenured-gateway keys add), and name a file with it in upstream_secret_file"
+            } else {
+                "; check the key in upstream_secret_file, which is read at each sign-in"
+            };
             return ConnectError::NotLetIn { peer, cause, way_out };
         }
         StatusCode::NOT_FOUND => "; check host and port of upstream: this may be no gateway",

@@ -8,13 +8,14 @@ use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_wire::{Check, GatewayStatus};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::address::{Connection, Face, GATEWAY, Shared};
 use super::choice::{Choice, Identity};
 use super::door::{Door, Offer};
 use super::http::Http;
+use super::lateness::Lateness;
 use crate::remote::{ConnectError, ConnectionHints, Dialed, Endpoint, Peer, Pump, Purpose, Server};
 
 /// One of several has this much of the time to connect at least: TLS over a long way takes that.
@@ -36,6 +37,7 @@ pub(super) struct Gateways {
     shared: Shared,
     all: Vec<(Endpoint, Peer)>,
     choice: Mutex<Choice>,
+    lateness: Mutex<Lateness>,
     /// The number of the one in use, for connections that have to move.
     used: watch::Sender<usize>,
 }
@@ -54,7 +56,7 @@ impl Gateways {
         let all: Vec<_> = named.map(|endpoint| (endpoint.clone(), peer(endpoint))).collect();
         let choice = Choice::new(all.len(), chance());
         let used = watch::Sender::new(choice.used());
-        Gateways { shared, all, choice: Mutex::new(choice), used }
+        Gateways { shared, all, choice: Mutex::new(choice), lateness: Mutex::default(), used }
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -72,6 +74,10 @@ impl Gateways {
 
     fn choice(&self) -> MutexGuard<'_, Choice> {
         self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lateness(&self) -> MutexGuard<'_, Lateness> {
+        self.lateness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn door(&self, number: usize) -> Option<Door<'_>> {
@@ -118,7 +124,10 @@ impl Gateways {
             let Some((number, door)) = next.and_then(|it| Some((it, self.door(it)?))) else {
                 return Err(tried.error());
             };
-            let dialed = self.dial(door, purpose, hints.clone()).await;
+            let patience = self.lateness().patience(number, self.patience());
+            let began = Instant::now();
+            let dialed = self.dial(door, purpose, hints.clone(), patience).await;
+            self.lateness().answered(number, dialed.is_ok().then(|| began.elapsed()));
             let admitted = dialed.and_then(|(dialed, offer)| {
                 self.admit(number, &offer)?;
                 self.shared.plane.found(offer.face);
@@ -140,8 +149,8 @@ impl Gateways {
         door: Door<'_>,
         purpose: Purpose,
         hints: Option<ConnectionHints>,
+        patience: Duration,
     ) -> Result<(Dialed<Connection>, Offer), ConnectError> {
-        let patience = self.patience();
         let dialing = door.dial(purpose, hints, patience);
         ConnectError::within(patience, door.peer, "connecting", dialing).await
     }
@@ -197,7 +206,9 @@ impl Gateways {
         let Some((number, _)) = self.at(server).filter(|_| self.are_several()) else {
             return false;
         };
-        if number == self.choice().used() {
+        let is_used = number == self.choice().used();
+        let is_late = matches!(error, ConnectError::Late { .. });
+        if is_used && (!is_late || self.lateness().is_too_often(clock::now(), number)) {
             self.failed(number, error);
         }
         self.choice().used() != number
@@ -233,7 +244,7 @@ impl Gateways {
     async fn look(&self, which: impl Fn(usize) -> bool) -> Vec<usize> {
         let looks = (0..self.all.len()).filter(|number| which(*number)).map(async |number| {
             let door = self.door(number)?;
-            let looked = self.dial(door, Purpose::Examination, None).await;
+            let looked = self.dial(door, Purpose::Examination, None, self.patience()).await;
             let error = match looked.and_then(|(_, offer)| self.judge(number, &offer)) {
                 Ok(()) => return Some(number),
                 Err(error) => error,

@@ -13,6 +13,7 @@ mod history;
 mod http;
 mod join;
 pub mod key;
+mod lateness;
 mod local_key;
 pub mod paging;
 mod proxy;

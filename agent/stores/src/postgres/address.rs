@@ -5,8 +5,10 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustls::pki_types::InvalidDnsNameError;
+use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_wire::Check;
 use tokio_postgres::config::SslMode;
@@ -27,7 +29,7 @@ use super::{examine, feed, schema};
 use crate::remote::stream;
 use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Hint, Peer, Pump, Purpose, Server,
-    TlsFault,
+    SharedEpoch, TlsFault, WriteError,
 };
 use crate::settings::secret::SecretSource;
 use crate::settings::tls::Trust;
@@ -47,6 +49,7 @@ pub struct Address {
     durability: Mutex<Option<Durability>>,
     /// Once it is known.
     id: Mutex<Option<Arc<str>>>,
+    pub(super) epoch: SharedEpoch,
     /// What concerns principals is passed on to them.
     serves_principals: Arc<AtomicBool>,
     /// Two connections have met without a pooler between them.
@@ -57,7 +60,8 @@ impl Address {
     pub fn new(access: PostgresAccess) -> Address {
         let (durability, id) = (Mutex::default(), Mutex::default());
         let is_unpooled = AtomicBool::default();
-        Address { access, durability, id, serves_principals: Arc::default(), is_unpooled }
+        let (serves_principals, epoch) = (Arc::default(), SharedEpoch::default());
+        Address { access, durability, id, epoch, serves_principals, is_unpooled }
     }
 
     /// See [`Backend::serve_principals`](crate::remote::Backend::serve_principals).
@@ -141,6 +145,8 @@ impl Address {
         clock: Clock,
     ) -> Result<(Connection, Server), ConnectError> {
         let refused = |error: Error| self.refused(peer, &error);
+        // Before anything is asked: what other connections learn meanwhile may be of a later moment.
+        let asked = self.epoch.ask(Duration::ZERO);
         let marker = format!("{:016x}", getrandom::u64().unwrap_or(1));
         let row = client
             .query_one(
@@ -174,8 +180,13 @@ impl Address {
         self.look_for_pooler(peer, &client, &marker).await?;
         self.settle(&client).await.map_err(refused)?;
         self.check_marker(peer, &client, &marker).await?;
+        // Before the schema is looked at, which may write.
+        let written = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
+        let written: i64 = client.query_one(written, &[]).await.map_err(refused)?.get(0);
         schema::prepare(peer, &mut client, &self.access.user).await?;
-        let connection = Connection::new(client, marker, clock).await.map_err(refused)?;
+        let epoch = self.epoch.clone();
+        let connection = Connection::new(client, marker, clock, epoch).await.map_err(refused)?;
+        connection.judge_epoch(&asked, Some(written)).await.map_err(refused)?;
         connection.see_clock().await.map_err(refused)?;
         self.see_durability(&connection).await.map_err(refused)?;
         self.see_id(&connection).await;
@@ -358,6 +369,7 @@ impl Connector for Address {
 
     const STORE: &'static str = POSTGRES;
     const KIND: &'static str = "postgres";
+    const TRIES_WRITES: bool = true;
 
     fn guarantee(&self) -> Option<&'static str> {
         let found = *self.durability.lock().unwrap_or_else(PoisonError::into_inner);
@@ -370,6 +382,10 @@ impl Connector for Address {
 
     fn endpoint(&self) -> Option<Endpoint> {
         Some(self.place())
+    }
+
+    fn grants_at(&self, now: Boottime) -> Option<Boottime> {
+        self.epoch.grants_at(now)
     }
 
     async fn connect(
@@ -398,6 +414,11 @@ impl Connector for Address {
                 return Err(self.pooled(&peer));
             }
             connection.see_clock().await.map_err(|error| self.refused(&peer, &error))?;
+            let asked = self.epoch.ask(Duration::ZERO);
+            connection
+                .judge_epoch(&asked, None)
+                .await
+                .map_err(|error| self.refused(&peer, &error))?;
             // An operator may have changed it meanwhile.
             self.see_durability(connection).await.map_err(|error| self.refused(&peer, &error))
         };
@@ -406,5 +427,13 @@ impl Connector for Address {
 
     async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
         examine::look(connection, checks).await;
+    }
+
+    async fn try_write(
+        &self,
+        connection: &Connection,
+        _why: Option<&str>,
+    ) -> Result<(), WriteError> {
+        connection.try_write().await
     }
 }

@@ -1,6 +1,6 @@
 //! One connection, which several calls use at once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::statements::{Operation, Statements};
 use super::way_out::way_out;
-use crate::remote::{self, StoreClock};
+use crate::remote::{self, Asked, Known, Said, SharedEpoch, StoreClock, WriteError};
 
 pub(super) type Line = remote::LineOf<super::store::Postgres>;
 /// What a connection has learnt of its server's clock.
@@ -27,6 +27,9 @@ pub struct Connection {
     /// The value of a setting that this connection alone has.
     pub(super) marker: Arc<str>,
     clock: Clock,
+    epoch: SharedEpoch,
+    /// The id of the store when this connection was made.
+    epoch_id: Arc<OnceLock<Arc<str>>>,
 }
 
 impl Connection {
@@ -34,9 +37,46 @@ impl Connection {
         client: Client,
         marker: String,
         clock: Clock,
+        epoch: SharedEpoch,
     ) -> Result<Connection, Error> {
         let statements = Arc::new(Statements::prepare(&client).await?);
-        Ok(Connection { client: Arc::new(client), statements, marker: marker.into(), clock })
+        let (client, marker, epoch_id) = (Arc::new(client), marker.into(), Arc::default());
+        Ok(Connection { client, statements, marker, clock, epoch, epoch_id })
+    }
+
+    /// Looks whether the store has lost anything that was known when this was `asked`. `written` is how much was
+    /// written after that.
+    pub(super) async fn judge_epoch(
+        &self,
+        asked: &Asked,
+        written: Option<i64>,
+    ) -> Result<(), Error> {
+        let (id, writes) = asked.known.as_ref().map_or(("", 0), |it| (&*it.id, it.writes));
+        let writes = i64::try_from(writes).unwrap_or(i64::MAX);
+        let longest = i64::try_from(asked.longest.as_micros()).unwrap_or(i64::MAX / 2);
+        let operation = self.statements.of(Operation::JudgeEpoch);
+        let row = self.client.query_one(operation, &[&id, &writes, &written, &longest]).await?;
+        let (id, writes, us): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        let (id, writes): (Arc<str>, _) = (id.into(), writes.unsigned_abs());
+        let _is_first = self.epoch_id.set(Arc::clone(&id));
+        let grants_in = Duration::from_micros(us.unsigned_abs());
+        let known = Some(Known { id, writes });
+        self.epoch.hear(asked, Said::Whole { known, longest: Duration::ZERO, grants_in });
+        Ok(())
+    }
+
+    /// Takes what the answer to an operation, which is committed, tells of the store.
+    fn see_writes(&self, operation: Operation, rows: &[Row]) {
+        if !operation.tells_writes() {
+            return;
+        }
+        // One that has done nothing has written nothing either, and tells of what may not be durable.
+        let wrote = |row: &&Row| row.try_get::<_, Option<&str>>(0).is_ok_and(|it| it.is_some());
+        if let (Some(row), Some(id)) = (rows.iter().find(wrote), self.epoch_id.get())
+            && let Ok(writes) = row.try_get::<_, i64>(1)
+        {
+            self.epoch.saw_writes(id, writes.unsigned_abs());
+        }
     }
 
     /// Asks for the server's time, by which grants are told.
@@ -49,14 +89,37 @@ impl Connection {
         Ok(())
     }
 
+    /// See [`Connector::try_write`](remote::Connector::try_write).
+    pub(super) async fn try_write(&self) -> Result<(), WriteError> {
+        self.client.batch_execute(TRY_WRITE).await.map_err(|error| match failure(&error) {
+            Failure::Unknown(cause) => WriteError::Silent(cause),
+            Failure::Unavailable(cause) => WriteError::Refused(cause),
+            Failure::Denied(denial) => WriteError::Refused(denial.detail),
+        })
+    }
+
     async fn query(
         &self,
         operation: Operation,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, Error> {
-        self.client.query(self.statements.of(operation), parameters).await
+        let rows = self.client.query(self.statements.of(operation), parameters).await?;
+        self.see_writes(operation, &rows);
+        Ok(rows)
     }
 }
+
+/// A claim that is taken back, for locks and rights, and then a row that upkeep removes, for the disk and for standbys
+/// that a commit waits for. The errors of the server before either are about all writes. The code is this block's own.
+const TRY_WRITE: &str = "do $$ begin \
+    begin \
+        perform tenure.claim(gen_random_uuid(), '', 'leader', 'try ' || gen_random_uuid(), gen_random_uuid(), \
+            '', '', 1, false, 0, null, false, 0, null, null, 0, 0); \
+        raise exception using errcode = 'TNTRY'; \
+    exception when sqlstate 'TNTRY' then null; \
+    end; \
+    insert into tenure.mark (claim, reason, words, until) values (gen_random_uuid(), 'Expired', null, 0); \
+    end $$";
 
 /// Performs an operation. Each is one transaction.
 pub(super) async fn rows(

@@ -148,6 +148,10 @@ impl Keyring for PostgresKeyring {
         })
     }
 
+    fn end_quarantine(&self) -> Asking<'_, bool> {
+        Box::pin(self.value("select tenure.end_quarantine()", &[]))
+    }
+
     fn used(&self, keys: Vec<(String, u64)>) -> Asking<'_, ()> {
         Box::pin(async move {
             if keys.is_empty() {

@@ -25,6 +25,8 @@ const OWN: Schema = Schema {
         include_str!("sql/renewals.sql"),
         "",
         "",
+        include_str!("sql/one_row.sql"),
+        include_str!("sql/epoch_table.sql"),
     ],
     functions: &[
         include_str!("sql/prelude.sql"),
@@ -36,6 +38,7 @@ const OWN: Schema = Schema {
         include_str!("sql/history.sql"),
         include_str!("sql/upkeep.sql"),
         include_str!("sql/keys.sql"),
+        include_str!("sql/epoch.sql"),
         include_str!("sql/entries.sql"),
     ],
 };
@@ -46,6 +49,12 @@ const ORIGIN: &str = "concat_ws('/', substr(pg_walfile_name(pg_current_wal_lsn()
     (select system_identifier from pg_control_system()), \
     (select oid from pg_database where datname = current_database()), 'tenure.about'::regclass::oid, \
     extract(epoch from pg_postmaster_start_time()))";
+/// Has sequences go on after all rows: those of a dump may have been set back since others added some.
+const PAST_ALL_ROWS: &str = "select \
+    setval(r, greatest(nextval(r), (select max(id) from tenure.resource))), \
+    setval(h, greatest(nextval(h), (select max(place) from tenure.history))) \
+    from (select pg_get_serial_sequence('tenure.resource', 'id')::regclass r, \
+    pg_get_serial_sequence('tenure.history', 'place')::regclass h) s";
 /// The key of the lock under which the schema is changed: "tenure" in ASCII.
 const LOCK: i64 = 0x7465_6e75_7265;
 
@@ -67,11 +76,14 @@ impl Schema {
         self.tables.len()
     }
 
-    /// Tokens begin with the clock, past all that a store that was lost may have granted.
+    /// Tokens begin with the clock, past all that a store that was lost may have granted. They are never set back to
+    /// those of a dump that is restored over these tables.
     fn first_row(&self) -> String {
         let version = self.version();
         format!(
             "\nselect setval('tenure.token', tenure.clock());\n\
+             do $$ begin execute format('alter sequence tenure.token minvalue %1$s start %1$s', \
+             (select last_value from tenure.token)); end $$;\n\
              insert into tenure.about (version, timeline) values ({version}, {ORIGIN});\n"
         )
     }
@@ -152,7 +164,7 @@ async fn try_to_prepare(schema: &Schema, client: &mut Client) -> Result<usize, E
         // by itself. The locks come in the order of every operation.
         let past = format!(
             "update tenure.about set timeline = {ORIGIN}; \
-             select tenure.skip_tokens(nextval('tenure.token')); \
+             select tenure.skip_tokens(nextval('tenure.token')); {PAST_ALL_ROWS}; \
              update tenure.routes set version = greatest(version, tenure.clock() / 1000)"
         );
         transaction.batch_execute(&past).await?;
@@ -170,9 +182,13 @@ async fn about(client: &Client) -> Result<Option<(usize, bool)>, Error> {
     if !client.query_one(is_there, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
     }
-    let about = format!("select version, timeline <> {ORIGIN} from tenure.about");
-    let row = client.query_opt(&about, &[]).await?;
-    Ok(row.map(|row| (usize::try_from(row.get::<_, i32>(0)).unwrap_or(0), row.get(1))))
+    // A dump that was restored over tables of before version 7 has added a row.
+    let about = format!(
+        "select max(version), bool_or(timeline <> {ORIGIN}) or count(*) > 1 from tenure.about"
+    );
+    let row = client.query_one(&about, &[]).await?;
+    let version = row.get::<_, Option<i32>>(0).map(|it| usize::try_from(it).unwrap_or(0));
+    Ok(version.map(|version| (version, row.get(1))))
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use super::*;
 
 /// The version of the SQL, and the hash of all of it.
 const FINGERPRINT: (usize, &str) =
-    (6, "35fac977a0748f72ab3c7a691b90317151bdaa3e6008b2b1e5310173ffde88bc");
+    (8, "92820a5abf5882c263db29eec66158de7e1c8b70519585be2a23c6e9c737be0e");
 
 /// The version before, with what the first row takes.
 const BEFORE: Schema = Schema { tables: &[OWN.tables[0]], functions: &[OWN.functions[0]] };
-/// Version 4, whose functions anybody might call.
+/// Version 4, whose functions anybody might call. These functions look at the epoch as well, which came later.
 const FOURTH: Schema = Schema {
-    tables: &[OWN.tables[0], OWN.tables[1], OWN.tables[2], OWN.tables[3]],
+    tables: &[OWN.tables[0], OWN.tables[1], OWN.tables[7], OWN.tables[3]],
     functions: &[
         OWN.functions[0],
         OWN.functions[1],
@@ -28,6 +28,7 @@ const FOURTH: Schema = Schema {
         OWN.functions[6],
         OWN.functions[7],
         OWN.functions[8],
+        OWN.functions[9],
     ],
 };
 /// The next version, of which every table can be made once only.
@@ -39,6 +40,8 @@ const NEXT: Schema = Schema {
         OWN.tables[3],
         OWN.tables[4],
         OWN.tables[5],
+        OWN.tables[6],
+        OWN.tables[7],
         "alter table tenure.about add column added integer default 7",
     ],
     functions: &["create or replace function tenure.added() returns integer language sql as \
@@ -126,6 +129,56 @@ async fn an_upgrade_keeps_holds_and_the_roles_that_were_given_the_schema() {
     looker.batch_execute("set role least; select tenure.read_clock(); reset role").await.unwrap();
     let refused = looker.batch_execute("set role nobody_of_it; select tenure.read_clock()").await;
     assert_eq!(refused.unwrap_err().code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+}
+
+/// An agent has made the schema anew while a dump of it is restored, whose functions and tables are there already.
+const RESTORED: &str =
+    "insert into tenure.about values (6, 'elsewhere'); insert into tenure.keys values ('a')";
+
+#[tokio::test]
+async fn a_dump_that_is_restored_over_the_schema_adds_no_row_and_sets_no_token_back() {
+    let server = Postgres::setup().start();
+    let looker = connect(&server).await;
+    for prepared in prepare_all(&server, &OWN).await {
+        prepared.unwrap();
+    }
+    let one = async |sql: &str| looker.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    let before = one("select last_value from tenure.token").await;
+    for restored in RESTORED.split(';').chain(["select setval('tenure.token', 1700000000000000)"]) {
+        looker.batch_execute(restored).await.unwrap_err();
+    }
+    prepare_all(&server, &OWN).await.into_iter().for_each(Result::unwrap);
+    for table in ["about", "keys"] {
+        assert_eq!(one(&format!("select count(*) from tenure.{table}")).await, 1, "{table}");
+    }
+    assert!(one("select nextval('tenure.token')").await > before);
+}
+
+#[tokio::test]
+async fn a_schema_that_was_restored_twice_before_is_mended_by_the_next_agent() {
+    let server = Postgres::setup().start();
+    let looker = connect(&server).await;
+    // The functions look at the epoch, which came later.
+    let mut tables = OWN.tables[..6].to_vec();
+    tables[5] = OWN.tables[7];
+    let sixth = Schema { tables: tables.leak(), functions: OWN.functions };
+    prepare_all(&server, &sixth).await.into_iter().for_each(Result::unwrap);
+    let one = async |sql: &str| looker.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    let history = "insert into tenure.history overriding system value \
+                   values (9, 't', 'leader', 'a', gen_random_uuid(), '', 0, '')";
+    looker.batch_execute(&format!("{RESTORED}; {history}")).await.unwrap();
+    let granted = one("select nextval('tenure.token')").await;
+    for _ in 0..2 {
+        prepare_all(&server, &OWN).await.into_iter().for_each(Result::unwrap);
+        for table in ["about", "keys"] {
+            assert_eq!(one(&format!("select count(*) from tenure.{table}")).await, 1, "{table}");
+        }
+    }
+    let version = one("select version::bigint from tenure.about").await;
+    assert_eq!(usize::try_from(version), Ok(OWN.version()));
+    assert!(one("select nextval('tenure.token')").await > granted + 1);
+    let place = "select nextval(pg_get_serial_sequence('tenure.history', 'place')::regclass)";
+    assert!(one(place).await > 9, "history goes on");
 }
 
 /// The functions that statements call.

@@ -27,10 +27,12 @@ pub(super) enum Operation {
     History,
     Upkeep,
     Relay,
+    JudgeEpoch,
+    EndQuarantine,
 }
 
 impl Operation {
-    const ALL: [Operation; 21] = [
+    const ALL: [Operation; 23] = [
         Operation::Clock,
         Operation::Claim,
         Operation::Renew,
@@ -52,7 +54,14 @@ impl Operation {
         Operation::History,
         Operation::Upkeep,
         Operation::Relay,
+        Operation::JudgeEpoch,
+        Operation::EndQuarantine,
     ];
+
+    /// True if its rows tell, in their second column, how much was written.
+    pub(super) fn tells_writes(self) -> bool {
+        matches!(self, Operation::Claim | Operation::Renew)
+    }
 
     /// Answers in JSON are read as text.
     fn sql(self) -> &'static str {
@@ -60,10 +69,10 @@ impl Operation {
             Operation::Clock => "select tenure.read_clock()",
             Operation::Claim => {
                 "select tenure.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-                 $17)::pg_catalog.text"
+                 $17)::pg_catalog.text, tenure.written()"
             }
             Operation::Renew => {
-                "select answer::pg_catalog.text from tenure.renew($1, $2, $3, $4, $5) order by number"
+                "select answer::pg_catalog.text, tenure.written() from tenure.renew($1, $2, $3, $4, $5) order by number"
             }
             Operation::Beat => "select tenure.beat($1, $2, $3, $4, $5, $6, $7)::pg_catalog.text",
             Operation::RenewSessions => {
@@ -87,6 +96,10 @@ impl Operation {
             Operation::History => "select entry, ago from tenure.history($1, $2, $3)",
             Operation::Upkeep => "select tenure.upkeep($1)",
             Operation::Relay => "select tenure.relay($1, $2)",
+            Operation::JudgeEpoch => {
+                "select epoch, written, grants_in from tenure.judge_epoch($1, $2, coalesce($3, tenure.written()), $4)"
+            }
+            Operation::EndQuarantine => "select tenure.end_quarantine()",
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
+use tenure_core::model::{Answer, Beat, ClaimId, Failure, Request, Resource, Subject};
 use uuid::Uuid;
 
 use super::address::Address;
@@ -30,13 +30,23 @@ impl Backend for Postgres {
     type Connector = Address;
     type Chores = Chores;
 
+    const ENDS_QUARANTINES: bool = true;
+
     async fn perform(
         &self,
         line: &mut Line,
         request: &Request,
         floor: u64,
     ) -> Result<Answer, Failure> {
+        // Its ttl is one of those in use.
+        self.0.connector().epoch.ask(asked_ttl(request));
         perform::perform(line, request, perform::token(floor)).await
+    }
+
+    async fn end_quarantine(&self, line: &mut Line) -> Result<(), Failure> {
+        connection::rows(line, Operation::EndQuarantine, &[]).await?;
+        self.0.connector().epoch.end_quarantine();
+        Ok(())
     }
 
     async fn listen(&self, line: &mut Line) -> Result<Listening, Failure> {
@@ -87,5 +97,17 @@ impl Backend for Postgres {
         let floor = perform::token(floor);
         let next: Option<i64> = connection::value(line, Operation::Upkeep, &[&floor]).await?;
         Ok(next.map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0))))
+    }
+}
+
+/// The longest ttl that a request asks for.
+fn asked_ttl(request: &Request) -> Duration {
+    let of_claim = |beat: &&Beat| matches!(beat.subject, Subject::Claim { .. });
+    match request {
+        Request::Claim(claim) => claim.ttl,
+        Request::Renew(beats) => {
+            beats.iter().filter(of_claim).map(|beat| beat.ttl).max().unwrap_or_default()
+        }
+        _ => Duration::ZERO,
     }
 }

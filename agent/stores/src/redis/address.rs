@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::{PushInfo, RedisError, Value, pipe};
+use tenure_core::time::Boottime;
 use tenure_wire::{Check, DEFAULT_TENANT};
 
 use super::connect_error::{self, REDIS};
 use super::connection::Connection;
+use super::exchange::{Invocation, epoch};
 use super::layout::Layout;
 use super::settings::{Login, Place, RedisAccess, RedisServer};
-use super::{examine, feed, sentinel, sign_in};
+use super::{commands, examine, feed, sentinel, sign_in, write};
 use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
-    StoreClock, Tls, stream,
+    SharedEpoch, StoreClock, Tls, WriteError, stream,
 };
 
 /// The address of a Redis, the credentials for it, and how long to try.
@@ -29,6 +31,7 @@ pub struct Address {
     is_behind_gateway: AtomicBool,
     /// Once it is known.
     id: Mutex<Option<Arc<str>>>,
+    epoch: SharedEpoch,
 }
 
 impl Address {
@@ -40,6 +43,7 @@ impl Address {
             informant: AtomicUsize::new(0),
             is_behind_gateway: AtomicBool::new(false),
             id: Mutex::default(),
+            epoch: SharedEpoch::default(),
         }
     }
 
@@ -66,6 +70,30 @@ impl Address {
         // A server that refuses can be behind a single gateway.
         if let Ok((_, id)) = answered {
             *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.into());
+        }
+    }
+
+    /// The knowledge of the store, which all connections share.
+    pub(super) fn epoch(&self) -> &SharedEpoch {
+        &self.epoch
+    }
+
+    /// Looks whether the store has lost anything. An agent that asks for nothing else would not know.
+    async fn see_epoch(&self, connection: &mut Connection) {
+        let look = Invocation::look_epoch();
+        let asked = self.epoch.ask(Duration::ZERO);
+        let call = look.judged(&self.layout, &asked);
+        let mut answered: Result<Value, RedisError> = call.query_async(connection).await;
+        if answered.as_ref().is_err_and(commands::is_unknown_script)
+            && look.script.load().exec_async(connection).await.is_ok()
+        {
+            answered = call.query_async(connection).await;
+        }
+        // Where the server refuses, the first call that grants finds out.
+        if let Ok(reply) = answered
+            && let Ok((Some(said), _)) = epoch::read(&asked, reply)
+        {
+            self.epoch.hear(&asked, said);
         }
     }
 
@@ -143,6 +171,9 @@ impl Address {
                 sign_in::sign_in(self, &mut connection, peer, endpoint).await?;
                 sign_in::introduce(self, &mut connection, peer, purpose.name()).await?;
                 let server = sign_in::look(self, &mut connection, peer).await?;
+                if purpose == Purpose::Commands {
+                    self.see_epoch(&mut connection).await;
+                }
                 if purpose == Purpose::Commands && self.is_behind_gateway.load(Ordering::Relaxed) {
                     self.see_id(&mut connection).await;
                 }
@@ -171,6 +202,7 @@ impl Connector for Address {
 
     const STORE: &'static str = REDIS;
     const KIND: &'static str = "redis";
+    const TRIES_WRITES: bool = true;
 
     fn store_id(&self) -> Option<Arc<str>> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -181,6 +213,10 @@ impl Connector for Address {
             RedisServer::Tcp(Place { host, port }) => Some(Endpoint::Tcp(host.clone(), *port)),
             RedisServer::Unix(_) | RedisServer::Sentinel { .. } => None,
         }
+    }
+
+    fn grants_at(&self, now: Boottime) -> Option<Boottime> {
+        self.epoch.grants_at(now)
     }
 
     fn flush(connection: &Connection) {
@@ -207,7 +243,13 @@ impl Connector for Address {
     async fn check(&self, connection: &Connection, server: &Server) -> Result<(), ConnectError> {
         let peer = at(server.place.clone());
         let mut connection = connection.clone();
-        let look = sign_in::look(self, &mut connection, &peer);
+        let look = async {
+            sign_in::look(self, &mut connection, &peer).await?;
+            if !connection.subscribes() {
+                self.see_epoch(&mut connection).await;
+            }
+            Ok(())
+        };
         let timeout = self.timeout();
         ConnectError::within(timeout, &peer, "looking whether it is there", look).await?;
         // An old master that was cut off from the others believes in itself. That no Sentinel answers
@@ -224,5 +266,13 @@ impl Connector for Address {
 
     async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
         examine::look(connection, &self.layout, checks).await;
+    }
+
+    async fn try_write(
+        &self,
+        connection: &Connection,
+        why: Option<&str>,
+    ) -> Result<(), WriteError> {
+        write::attempt(connection, &self.layout, why).await
     }
 }

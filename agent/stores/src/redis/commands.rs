@@ -1,6 +1,6 @@
 //! Commands and scripts on a connection, and what their errors mean for a call.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tenure_core::model::Failure;
 
 use super::connection::Connection;
@@ -15,12 +15,16 @@ impl Line {
     /// # Errors
     ///
     /// When the script was not run, or its outcome is unknown; [`Line::failed`] tells these apart.
-    pub(super) async fn run(&mut self, invocation: &Invocation) -> Result<Value, RedisError> {
-        const UNKNOWN_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
-        let call = invocation.command();
+    pub(super) async fn run(
+        &mut self,
+        invocation: &Invocation,
+        call: impl FnOnce() -> Cmd,
+    ) -> Result<Value, RedisError> {
         let _place = self.place().await;
+        // With the knowledge of the moment in which it leaves.
+        let call = call();
         match self.ask(&call).await {
-            Err(error) if error.kind() == UNKNOWN_SCRIPT => {
+            Err(error) if is_unknown_script(&error) => {
                 self.did_not_run();
                 self.ask(&invocation.script.load()).await?;
                 self.did_not_run();
@@ -87,6 +91,11 @@ impl Line {
             _ => Failure::Unknown(text),
         }
     }
+}
+
+/// True if the server does not know a script: nothing has run.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// True if a server's error means that it is not, or not any more, a master that serves.

@@ -13,7 +13,7 @@ use judge::{Denial, judge};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, pipe};
 pub use rights::rules as acl_rules;
 use rights::{Need, grant};
-use tenure_wire::Check;
+use tenure_wire::{Check, Verdict};
 use tokio::time::timeout;
 
 use super::connection::Connection;
@@ -109,6 +109,15 @@ impl Client {
             ),
         }
     }
+}
+
+/// The rights that the user of that connection lacks, in words.
+pub(super) async fn lacks(connection: Connection, layout: &Layout) -> Option<String> {
+    let asker = &mut Asker { connection };
+    let client = Client::ask(asker).await;
+    let checks = rights(asker, layout, &client.user).await;
+    let is_lack = |check: &Check| check.name == names::RIGHTS && check.verdict == Verdict::Failure;
+    checks.into_iter().find(is_lack).map(|check| check.detail)
 }
 
 /// Tries everything that is needed, without doing any of it.

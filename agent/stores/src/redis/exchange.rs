@@ -6,6 +6,7 @@
 
 mod decode;
 mod encode;
+pub mod epoch;
 mod foreign;
 mod history;
 mod members;
@@ -29,8 +30,8 @@ pub use renew::at_once;
 pub use reply::ReplyError;
 use revoke::RevokePage;
 use routes::RoutesPage;
-pub(super) use scripts::PUT_KEY;
 pub use scripts::{Invocation, Script};
+pub(super) use scripts::{PUT_KEY, RESTORE_KEYS};
 use standing::StandingPage;
 pub use steady::Grants;
 use tenure_core::model::{Answer, ClaimAnswer, GoneReason, Request, Resource};

@@ -74,7 +74,7 @@ impl Layout {
 fn own_use(rest: &str) -> Option<(KeyType, bool)> {
     Some(match rest.split(':').next()? {
         "lease" => (KeyType::Hash, true),
-        "claim" => (KeyType::Hash, false),
+        "claim" | "epoch" => (KeyType::Hash, false),
         "leases" => (KeyType::Set, false),
         "routes" | "fence" | "caretaker" => (KeyType::String, false),
         "master" => (KeyType::String, true),
@@ -124,6 +124,7 @@ mod tests {
                 (layout.queue_ends(&leader), KeyType::SortedSet, "tenure_prefix", true),
                 (layout.queue_sessions(tenant, "l"), KeyType::SortedSet, "tenure_prefix", true),
                 (layout.sets(), KeyType::SortedSet, "tenure_prefix", false),
+                (layout.epoch(), KeyType::Hash, "tenure_prefix", false),
                 (layout.caretaker(), KeyType::String, "tenure_prefix", false),
             ] {
                 let expected = KeyUse { key_type, setting, has_name };

@@ -1,6 +1,7 @@
 //! Keys of gateways in Redis: a hash each, a set with the ids of all, a hash of their last uses, and a text that
 //! is another one after each change.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::address::Address;
 use super::commands;
 use super::connection::Connection;
 use super::exchange::reply::{Items, count, list, text, text_if_any};
-use super::exchange::{Invocation, PUT_KEY, ReplyError};
+use super::exchange::{Invocation, PUT_KEY, RESTORE_KEYS, ReplyError};
 use super::layout::Layout;
 use super::settings::RedisAccess;
 use crate::keyring::{self, Asking, Joined, KEYS_MAX, KeyRecord, Keyring};
@@ -108,6 +109,37 @@ impl RedisKeyring {
         let replies = self.ask(&[call.script.load(), call.command()]).await?;
         let said = replies.into_iter().last().unwrap_or(Value::Nil);
         Joined::read(&text(said).map_err(strange)?)
+    }
+
+    async fn restore_all(&self, keys: Vec<KeyRecord>) -> Result<bool, Failure> {
+        let hashes: HashMap<_, _> =
+            keys.iter().map(|key| (key.id.clone(), key.sha256.clone())).collect();
+        let mut call = Invocation::new(&RESTORE_KEYS)
+            .key(self.layout.keys())
+            .key(self.layout.keys_version())
+            .arg(self.layout.key(""))
+            .arg(next_version())
+            .arg(FIELDS.len());
+        for key in keys {
+            let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, joined, .. } =
+                key;
+            let number = |number: Option<u64>| number.map(|it| it.to_string()).unwrap_or_default();
+            // A key that was taken out since leaves a mark that is enough to exchange nothing again.
+            let by = joined.map(|by| {
+                let sha256 = hashes.get(&by).map_or("", String::as_str);
+                format!("{by}:{sha256}")
+            });
+            let (expires_at, created_at) = (number(expires_at), number(created_at));
+            let values =
+                [principal, sha256, bounds, expires_at, created_at, by.unwrap_or_default()];
+            call = call.arg(id);
+            for (field, value) in FIELDS.iter().zip(values) {
+                call = call.arg(field).arg(value);
+            }
+        }
+        let replies = self.ask(&[call.script.load(), call.command()]).await?;
+        let said = replies.into_iter().last().unwrap_or(Value::Nil);
+        Ok(count(said).map_err(strange)? > 0)
     }
 
     async fn read_ids(&self) -> Result<Vec<String>, Failure> {
@@ -244,6 +276,31 @@ impl Keyring for RedisKeyring {
             let removed = replies.into_iter().next().unwrap_or(Value::Nil);
             count(removed).map_err(strange)
         })
+    }
+
+    fn restore(&self, keys: Vec<KeyRecord>) -> Asking<'_, bool> {
+        Box::pin(self.restore_all(keys))
+    }
+
+    fn end_quarantine(&self) -> Asking<'_, bool> {
+        Box::pin(async move {
+            let epoch = self.layout.epoch();
+            let asked = [cmd("TIME"), with("HGET", &[&epoch, "until"])];
+            let [time, until] = <[Value; 2]>::try_from(self.ask(&asked).await?)
+                .map_err(|_| Failure::Unknown("an answer is missing".to_owned()))?;
+            let time = Items::of(time).map_err(strange)?.next();
+            let now = seconds(time).map_err(strange)?.unwrap_or_default();
+            let until = seconds(until).map_err(strange)?.unwrap_or_default();
+            // It is in ms.
+            if until / 1000 < now {
+                return Ok(false);
+            }
+            self.ask_one(with("HSET", &[&epoch, "until", "0"])).await.map(|_| true)
+        })
+    }
+
+    fn is_new(&self) -> Asking<'_, bool> {
+        Box::pin(async move { Ok(self.version().await?.is_empty()) })
     }
 
     fn used(&self, keys: Vec<(String, u64)>) -> Asking<'_, ()> {

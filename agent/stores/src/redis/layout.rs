@@ -123,7 +123,7 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        let own = "lease: leases routes fence claim: master: caretaker: queue key history: histories sets store";
+        let own = "lease: leases routes fence claim: master: caretaker: queue key history: histories sets store epoch";
         for part in own.split(' ') {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }
@@ -245,6 +245,12 @@ impl Layout {
     /// members of them, ms.
     pub fn sets(&self) -> String {
         self.tenure(DEFAULT_TENANT, "sets")
+    }
+
+    /// HASH: the epoch of the store, of all tenants. With a colon and its id after it, STRING: how much was written in
+    /// it.
+    pub fn epoch(&self) -> String {
+        self.tenure(DEFAULT_TENANT, "epoch")
     }
 
     /// STRING: the agent that looks after semaphores of other programs.

@@ -26,6 +26,7 @@ pub mod settings;
 mod sign_in;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use collisions::FOREIGN_KEY;
 pub use keyring::RedisKeyring;
@@ -148,11 +149,20 @@ impl Redis {
         invocation: Invocation,
         read: impl FnOnce(redis::Value) -> Result<T, ReplyError>,
     ) -> Result<T, Failure> {
-        let error = match line.run(&invocation).await {
-            Ok(reply) => {
-                return read(reply).map_err(|error| Failure::Unknown(error.to_string()));
+        let strange = |error: ReplyError| Failure::Unknown(error.to_string());
+        let (store, mut asked) = (self.dialer.connector().epoch(), None);
+        let call = || match invocation.script.grants() {
+            true => invocation.judged(self.layout(), asked.insert(store.ask(invocation.ttl))),
+            false => invocation.command(),
+        };
+        let error = match (line.run(&invocation, call).await, asked) {
+            (Ok(reply), None) => return read(reply).map_err(strange),
+            (Ok(reply), Some(asked)) => {
+                let (said, reply) = exchange::epoch::read(&asked, reply).map_err(strange)?;
+                said.into_iter().for_each(|said| store.hear(&asked, said));
+                return read(reply).map_err(strange);
             }
-            Err(error) => error,
+            (Err(error), _) => error,
         };
         let failure = line.failed(&error);
         if !commands::is_wrong_type(&error) {
@@ -182,6 +192,8 @@ impl Redis {
 impl Backend for Redis {
     type Connector = Address;
     type Chores = Chores;
+
+    const ENDS_QUARANTINES: bool = true;
 
     async fn perform(
         &self,
@@ -239,6 +251,13 @@ impl Backend for Redis {
     async fn relay(&self, line: &mut Line, principal: &str, news: &[u8]) -> Result<(), Failure> {
         let channel = self.layout().agent_channel(&layout::agents_of(principal));
         line.send(redis::cmd("PUBLISH").arg(channel).arg(news)).await.map(drop)
+    }
+
+    async fn end_quarantine(&self, line: &mut Line) -> Result<(), Failure> {
+        // It is known to have been: those that find out late do not begin it again.
+        line.send(redis::cmd("HSET").arg(self.layout().epoch()).arg("until").arg(0)).await?;
+        self.dialer.connector().epoch().end_quarantine();
+        Ok(())
     }
 
     async fn verify(

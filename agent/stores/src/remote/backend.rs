@@ -40,6 +40,9 @@ pub trait Backend: 'static {
     /// [`NoChores`] if it has none.
     type Chores: Chores;
 
+    /// True if [`Backend::end_quarantine`] does.
+    const ENDS_QUARANTINES: bool = false;
+
     /// Performs one operation. `floor` is the greatest token that this agent has seen: nothing at or
     /// below it may be granted.
     ///
@@ -111,6 +114,11 @@ pub trait Backend: 'static {
         _news: &[u8],
     ) -> Result<(), Failure> {
         Ok(())
+    }
+
+    /// Has a store that lost data grant again; see [`Upstream::end_quarantine`](crate::Upstream::end_quarantine).
+    async fn end_quarantine(&self, _line: &mut LineOf<Self>) -> Result<(), Failure> {
+        Err(Failure::Unavailable("this store is in no quarantine of its own".to_owned()))
     }
 
     /// Looks whether these claims, at most 256, are held still; the findings come in the same order.

@@ -9,15 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure_core::model::{Answer, CallId, ClaimId, Failure, Report, Request, Resource};
+use tenure_core::model::{Answer, CallId, Failure, Report, Request};
 use tenure_core::time::Boottime;
 use tenure_wire::UpstreamState;
+use tracing::warn;
 
-use super::audiences::Audience;
-use super::backend::{
-    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Seen, Topic,
-    Verified,
-};
+use super::backend::{Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf};
 use super::calls::{Calls, Done};
 use super::examination::examination;
 use super::expiries::Expiries;
@@ -26,13 +23,18 @@ use super::link::{Connector, Dialer, Link, LinkState};
 use super::links::Links;
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
+use super::writes::Writes;
 use crate::relay::{Relay, Told};
 use crate::{Examination, Health, Upstream};
 
 mod feed;
+mod quarantine;
 mod relay;
+mod task;
+mod writes;
 
 use feed::{Feed, FeedPhase};
+use task::{Reply, Task};
 
 /// Hints taken up between two looks at everything else.
 const HINTS_PER_TURN: usize = 256;
@@ -47,38 +49,6 @@ const BEAT_DEADLINE_MIN: Duration = Duration::from_millis(100);
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 /// A store may keep a record through the very ms of its expiry.
 const JUST_AFTER: Duration = Duration::from_millis(1);
-
-/// The purpose of a call.
-enum Task<C> {
-    Request {
-        call: CallId,
-        request: Rc<Request>,
-    },
-    Verify(Rc<Vec<(ClaimId, Resource)>>),
-    Watch(Rc<Vec<Topic>>),
-    Listen,
-    Hear {
-        /// Not all of it was heard when the feed started.
-        is_late: bool,
-    },
-    /// The call is told when it is heard.
-    Attend(CallId),
-    Relay,
-    StopHearing(Vec<Audience>),
-    Chore(C),
-}
-
-/// The reply to a call.
-enum Reply<F> {
-    Answer(Answer),
-    Verified(Vec<Verified>),
-    Watched(Vec<Seen>),
-    /// The store's refusal to hint messages, if it refuses.
-    Hears(Option<String>),
-    /// The connection, and its feed; none if this connection listened already.
-    Listening(Option<(u64, Listening)>),
-    Found(F),
-}
 
 type CallsOf<B> = Calls<Task<ChoreOf<B>>, Reply<FoundOf<B>>, ConnectionOf<B>>;
 type DoneOf<B> = Done<Task<ChoreOf<B>>, Reply<FoundOf<B>>>;
@@ -101,7 +71,15 @@ pub struct Driver<B: Backend> {
     reports: VecDeque<Report>,
     /// Taken out after each poll for a report.
     told: VecDeque<Told>,
+    condition: Condition,
+}
+
+/// The condition of the store, as far as it is known.
+struct Condition {
     last_error: Option<(Boottime, String)>,
+    writes: Writes,
+    /// When the store, which lost data, grants again; `None` if it grants.
+    grants_at: Option<Boottime>,
 }
 
 impl<B: Backend> Driver<B> {
@@ -126,7 +104,11 @@ impl<B: Backend> Driver<B> {
             floor: 0,
             reports: VecDeque::new(),
             told: VecDeque::new(),
-            last_error: None,
+            condition: Condition {
+                last_error: None,
+                writes: Writes::new(dialer.now()),
+                grants_at: None,
+            },
         }
     }
 
@@ -138,6 +120,7 @@ impl<B: Backend> Driver<B> {
 
     /// Does what is due and does not come from the keeper.
     fn look_after(&mut self, now: Boottime) {
+        self.follow_quarantine(now);
         if matches!(self.feed.phase, FeedPhase::Down { retry_at } if retry_at <= now) {
             self.listen(now);
         }
@@ -153,6 +136,7 @@ impl<B: Backend> Driver<B> {
         }
         self.watch(now);
         self.keep_hearing(now);
+        self.try_write(now);
         while let Some(chore) = self.chores.take(now) {
             let floor = self.floor;
             let task = Task::Chore(chore.clone());
@@ -179,15 +163,21 @@ impl<B: Backend> Driver<B> {
 
     fn handle_done(&mut self, now: Boottime, done: DoneOf<B>) {
         let Done { purpose, sent_at, result } = done;
+        self.weigh(&purpose, &result);
         let shows_agent = matches!(&purpose, Task::Request { request, .. }
             if matches!(&**request, Request::Announce(record) if record.is_agent()));
         match &result {
             // A gateway before this one does not list agents, and nobody is the worse for it.
             Err(Failure::Denied(_)) if shows_agent => {}
-            Err(failure) => self.last_error = Some((now, failure.cause().to_owned())),
+            Err(failure) => self.condition.last_error = Some((now, failure.cause().to_owned())),
             Ok(_) => {
-                if self.last_error.as_ref().is_some_and(|(at, _)| now.since(*at) > ERROR_SHOWN) {
-                    self.last_error = None;
+                if self
+                    .condition
+                    .last_error
+                    .as_ref()
+                    .is_some_and(|(at, _)| now.since(*at) > ERROR_SHOWN)
+                {
+                    self.condition.last_error = None;
                 }
             }
         }
@@ -237,7 +227,11 @@ impl<B: Backend> Driver<B> {
                 self.feed_failed(now);
             }
             (Task::Listen | Task::Hear { .. }, _) => self.feed_failed(now),
-            (Task::Relay, _) => {}
+            (Task::TryWrite, result) => self.handle_tried(now, result),
+            (Task::EndQuarantine, Err(failure)) => {
+                warn!("the quarantine goes on: {}", failure.cause());
+            }
+            (Task::Relay | Task::EndQuarantine, _) => {}
             (Task::Chore(chore), result) => {
                 let found = match result {
                     Ok(Reply::Found(found)) => Some(found),
@@ -282,22 +276,26 @@ impl<B: Backend> Driver<B> {
 impl<B: Backend> Upstream for Driver<B> {
     fn health(&self) -> Health {
         let states = [&self.links.beats, &self.links.commands, &self.links.feed].map(Link::state);
-        let down = states.iter().find_map(LinkState::error).cloned();
+        let refusal = self.condition.writes.refusal();
+        let down = states.iter().find_map(LinkState::error).cloned().or_else(|| refusal.clone());
         let state = match states {
-            [LinkState::Up, LinkState::Up, _] => UpstreamState::Up,
+            [LinkState::Up, LinkState::Up, _] if refusal.is_none() => UpstreamState::Up,
             _ if down.is_some() => UpstreamState::Down,
             _ => UpstreamState::Connecting,
         };
-        let last = self.last_error.as_ref().filter(|_| down.is_none());
+        let last = self.condition.last_error.as_ref().filter(|_| down.is_none());
         let last_error_at = last.map(|(at, _)| *at);
         let last_error = down
             .or_else(|| last.map(|(_, error)| error.clone()))
             .or_else(|| self.feed.refused.get());
         let connector = self.links.dialer.connector();
+        let (state, grants_nothing) = self.quarantined(state);
         let mut health = Health {
-            reach: Some(self.links.dialer.reach()),
-            last_error,
-            last_error_at,
+            grants_at: self.condition.grants_at,
+            reach: Some(self.links.dialer.reach().through(self.condition.writes.reach())),
+            last_error_at: last_error_at.filter(|_| grants_nothing.is_none()),
+            last_error: grants_nothing.clone().or(last_error),
+            grants_nothing,
             guarantee: connector.guarantee(),
             store_id: connector.store_id(),
             gateways: connector.gateways(),
@@ -411,9 +409,11 @@ impl<B: Backend> Upstream for Driver<B> {
             self.own_claims.poll_timeout(),
             self.own_claims.audiences.poll_timeout(),
             self.chores.poll_timeout(),
+            self.condition.writes.poll_timeout(),
             self.feed.verify_at,
             listen_at,
             self.expiries.next(),
+            self.condition.grants_at,
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -425,6 +425,9 @@ impl<B: Backend> Upstream for Driver<B> {
         self.look_after(now);
     }
 
-    /// Everything that was held has been released; connections end with the process.
+    fn end_quarantine(&mut self, now: Boottime) -> Option<Duration> {
+        self.begin_to_grant(now)
+    }
+
     fn close(&mut self) {}
 }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_wire::Check;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::backend::FeedState;
 use super::link::{Connected, Connector, Dialer, Link};
 use super::purpose::Purpose;
+use super::writes::{REFUSES_WRITES, WriteError};
 use crate::Examination;
 
 /// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_millis(2000);
+/// Shortest time that a write may take; the time that the look has left comes on top.
+const WRITE_MIN: Duration = Duration::from_millis(400);
 /// The same while it is known why no connection could be made a moment ago: somebody waits, and is told that.
 const CONNECT_AGAIN_MAX: Duration = Duration::from_millis(500);
 
@@ -35,7 +38,13 @@ pub fn examination<D: Connector>(
             Ok(Connected { connection, server, .. }) => {
                 let detail = format!("connected to {}", server.place);
                 let mut checks = vec![Check::ok(&name::<D>("connection"), detail)];
-                checks.extend(examine(dialer.connector(), connection).await);
+                let began = Instant::now();
+                checks.extend(examine(dialer.connector(), connection.clone()).await);
+                if D::TRIES_WRITES {
+                    // Last, since a write that waits keeps the questions after it waiting.
+                    let left = D::LOOK_MAX.saturating_sub(began.elapsed()).max(WRITE_MIN);
+                    checks.insert(1, writes(dialer.connector(), &connection, left).await);
+                }
                 checks.push(hears::<D>(feed));
                 checks
             }
@@ -53,6 +62,33 @@ async fn connect<C: Clone + Send + Sync + 'static>(
         Ok(ready) => ready.map_err(|failure| failure.cause().to_owned()),
         Err(_) => {
             Err(known.unwrap_or_else(|| format!("no connection within {} ms", within.as_millis())))
+        }
+    }
+}
+
+/// The check of a write that has an effect on nothing.
+async fn writes<D: Connector>(
+    connector: &D,
+    connection: &D::Connection,
+    within: Duration,
+) -> Check {
+    let name = name::<D>("writes");
+    let way_out = "nothing can be granted until it takes writes: do what it says, or see the server's log; the \
+                   agent tries again by itself";
+    match timeout(within, connector.try_write(connection, None)).await {
+        Ok(Ok(())) => Check::ok(&name, "the store takes writes"),
+        Ok(Err(WriteError::Refused(cause))) => {
+            Check::failure(&name, format!("{REFUSES_WRITES}{cause}"), way_out)
+        }
+        Ok(Err(WriteError::Silent(cause))) => {
+            Check::unknown(&name, cause, "see whether it is overloaded, and run this again")
+        }
+        Err(_) => {
+            let ms = within.as_millis();
+            let detail = format!("{REFUSES_WRITES}a write had no answer within {ms} ms");
+            let way_out = "see which lock, pause or missing standby it waits for in the server; nothing can be granted \
+                           until it takes writes";
+            Check::failure(&name, detail, way_out)
         }
     }
 }

@@ -1,7 +1,6 @@
 //! One connection, kept up.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,8 @@ use super::purpose::Purpose;
 use super::reach::{Behind, Reach, ReachOfBoth};
 use super::reconnect::Reconnect;
 use super::stream::Endpoint;
+use super::suspicion::Suspicion;
+use super::writes::WriteError;
 
 /// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
 /// would keep others waiting longer, and fewer would let a far server stand idle.
@@ -41,6 +42,9 @@ pub trait Connector: Send + Sync + 'static {
     const LOOK_MAX: Duration = Duration::from_millis(2000);
     /// False if nothing can be asked over its [`Purpose::Background`].
     const HAS_BACKGROUND: bool = true;
+
+    /// False if it cannot be tried whether the store takes writes; see [`Connector::try_write`].
+    const TRIES_WRITES: bool = false;
 
     /// Dials, signs in, and refuses a server that is unfit.
     ///
@@ -69,6 +73,11 @@ pub trait Connector: Send + Sync + 'static {
     /// The place that the settings name, if that alone says where the server is: its name may come to lead elsewhere while the
     /// server stays up, and others would be at the new one.
     fn endpoint(&self) -> Option<Endpoint> {
+        None
+    }
+
+    /// When the store grants again, if it lost data and grants nothing until then, as far as is known.
+    fn grants_at(&self, _now: Boottime) -> Option<Boottime> {
         None
     }
 
@@ -110,6 +119,20 @@ pub trait Connector: Send + Sync + 'static {
         _checks: &mut Vec<Check>,
     ) -> impl Future<Output = ()> + Send {
         async {}
+    }
+
+    /// Writes what a claim would write, so that the store refuses it as it would refuse that. `why` is the error of
+    /// the call before, if there is one.
+    ///
+    /// To ensure correctness:
+    /// - it has an effect on no claim, session or resource, and leaves nothing for longer than a minute;
+    /// - a store that gives no answer, or whose answer can be of this call alone, is [`WriteError::Silent`].
+    fn try_write(
+        &self,
+        _connection: &Self::Connection,
+        _why: Option<&str>,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send {
+        async { Ok(()) }
     }
 
     /// The store behind the one that it connects to, as that one has told of it; `None` if there is none or
@@ -202,14 +225,6 @@ pub struct Link<C> {
     /// Places for calls that are on their way, if there is a bound to them.
     places: Option<Arc<Semaphore>>,
     flush: fn(&C),
-}
-
-/// The connections that callers suspect.
-#[derive(Debug, Default)]
-pub(super) struct Suspicion {
-    /// The latest of them.
-    generation: AtomicU64,
-    raised: Notify,
 }
 
 impl<D> Dialer<D> {
@@ -373,8 +388,7 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
     /// answered that it cannot serve. It is dropped, and whatever else waits on it ends as *unknown*.
     /// Does nothing when that connection is gone already.
     pub fn suspect(&self, generation: u64) {
-        self.suspicion.generation.fetch_max(generation, Ordering::Relaxed);
-        self.suspicion.raised.notify_one();
+        self.suspicion.raise(generation);
     }
 
     /// Says that a call did not come back in time.
@@ -382,13 +396,13 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
         // Nobody waits for the answers of background work: one that is late is no reason to load the
         // server with another connection.
         if self.purpose != Purpose::Background {
-            self.suspect(generation);
+            self.suspicion.raise_late(generation);
         }
     }
 
     /// True if somebody suspects this connection, or a later one.
     pub(super) fn is_suspected(&self, generation: u64) -> bool {
-        self.suspicion.generation.load(Ordering::Relaxed) >= generation
+        self.suspicion.is_of(generation)
     }
 
     pub(super) fn hangs_after(&self) -> Duration {
@@ -398,15 +412,6 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
     /// The store's name, for people.
     pub(super) fn store(&self) -> &'static str {
         self.store
-    }
-}
-
-impl Suspicion {
-    /// Waits until somebody suspects this connection.
-    pub(super) async fn of(&self, generation: u64) {
-        while self.generation.load(Ordering::Relaxed) < generation {
-            self.raised.notified().await;
-        }
     }
 }
 

@@ -10,6 +10,7 @@ mod backend;
 mod calls;
 mod connect_error;
 mod driver;
+mod epoch;
 mod examination;
 mod expiries;
 mod hints;
@@ -23,9 +24,11 @@ mod reach;
 mod reconnect;
 mod store_clock;
 pub mod stream;
+mod suspicion;
 #[cfg(test)]
 mod tests;
 mod token;
+mod writes;
 
 pub use audiences::Audience;
 pub use backend::{
@@ -35,6 +38,7 @@ pub use backend::{
 pub use calls::Line;
 pub use connect_error::{ConnectError, Peer, TlsFault};
 pub use driver::Driver;
+pub use epoch::{Asked, Known, Said, SharedEpoch};
 pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
 pub use link::{Connected, Connector, Dialed, Dialer, HANGS_AFTER, Link, LinkState, Pump, Server};
@@ -43,6 +47,7 @@ pub use reach::{Behind, Outage, Reach};
 pub use store_clock::StoreClock;
 pub use stream::{Endpoint, Tls};
 pub use token::greatest_token;
+pub use writes::{REFUSES_WRITES, WriteError};
 
 use std::cell::RefCell;
 use std::rc::Rc;

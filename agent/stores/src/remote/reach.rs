@@ -54,12 +54,14 @@ pub struct Behind {
     pub reach: Reach,
     /// The reason for its being away.
     pub error: Option<String>,
+    /// The end of its quarantine, if it lost data.
+    pub grants_at: Option<Boottime>,
 }
 
 impl Behind {
     /// Adds it to the health of what stands before it.
     pub(super) fn show_in(self, health: &mut Health) {
-        if health.state != UpstreamState::Up {
+        if !matches!(health.state, UpstreamState::Up | UpstreamState::Quarantined) {
             return;
         }
         health.reach = health.reach.map(|reach| reach.through(self.reach));

@@ -9,9 +9,10 @@ use tracing::{info, warn};
 
 use super::connect_error::{ConnectError, Peer};
 use super::hints::HintSink;
-use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump, Suspicion};
+use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump};
 use super::name::Name;
 use super::purpose::Purpose;
+use super::suspicion::Suspicion;
 
 /// First wait before connecting again; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
@@ -91,7 +92,8 @@ impl<D: Connector> Reconnect<D> {
                 let error = self.live(connected, pump).await;
                 let moves = self.dialer.connector().ended(&server, &error);
                 let lasted = since.elapsed();
-                let is_steady = lasted >= STEADY;
+                // One on which a call was late has served, for as long as that call had.
+                let is_steady = lasted >= STEADY || matches!(error, ConnectError::Late { .. });
                 self.check_every = check_every(self.check_every, lasted);
                 let brief_max = if moves { MOVES_AT_ONCE } else { 1 };
                 if is_steady || self.brief < brief_max {
@@ -166,9 +168,7 @@ impl<D: Connector> Reconnect<D> {
             error = &mut pump => error,
             error = check => error,
             error = moved => error,
-            () = self.suspicion.of(generation) => {
-                ConnectError::lost(&peer, "a call failed or was not answered in time")
-            }
+            () = self.suspicion.of(generation) => self.suspicion.error(generation, &peer),
             () = overflown => ConnectError::lost(
                 &peer,
                 "it told of more changes at once than the agent can take in",

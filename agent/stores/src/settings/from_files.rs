@@ -290,6 +290,7 @@ impl Stamp {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -368,6 +369,24 @@ mod tests {
         assert_eq!(scene.reads(), reads, "nothing has changed");
         scene.number.reload().unwrap();
         assert_eq!(scene.reads(), reads + 1);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_replaced_by_a_link_has_changed() {
+        // As Kubernetes replaces a volume: a link to the folder of the moment, which each file is a link into.
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for text in ["1", "2"] {
+            fs::create_dir(path(text)).unwrap();
+            fs::write(path(text).join("number"), text).unwrap();
+        }
+        symlink("1", path("..data")).unwrap();
+        symlink("..data/number", path("number")).unwrap();
+        let (reads, disk) = (Arc::default(), Arc::default());
+        let number = FromFiles::read(Number { file: path("number"), reads, disk }).unwrap();
+        symlink("2", path("next")).unwrap();
+        fs::rename(path("next"), path("..data")).unwrap();
+        assert_eq!(*number.current().await, 2);
     }
 
     #[tokio::test]

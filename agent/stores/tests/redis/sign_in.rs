@@ -119,7 +119,8 @@ async fn servers_that_speak_resp2_only() {
     // Each refuses in words of its own. One does not tell what is behind it.
     const REFUSED: &str = "-ERR unsupported command\r\n";
     let first = "-NOPROTO unsupported protocol version\r\n";
-    let proxy = [first, REFUSED, REFUSED, REFUSED, "+PONG\r\n", REFUSED, REFUSED, "$-1\r\n"];
+    let proxy =
+        [first, REFUSED, REFUSED, REFUSED, "+PONG\r\n", REFUSED, REFUSED, REFUSED, "$-1\r\n"];
     let link = open(fake::server(Box::leak(Box::new(proxy))), Purpose::Commands);
     assert_eq!(get(&up(&link).await, "a").await, None);
     const OLD: &str = "$47\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n\r\n\r\n";

@@ -137,7 +137,8 @@ fn a_grant_that_news_carry_is_left_out_or_ignored_by_the_version_before() {
 
 #[test]
 fn the_version_before_passes_over_what_is_told_of_the_store() {
-    let state = StoreState { is_down: true, since_ms: 7, error: Some("refused".to_owned()) };
+    let error = Some("refused".to_owned());
+    let state = StoreState { is_down: true, since_ms: 7, error, quarantine_ms: None };
     let news = News::Store(state);
     let line = news.line().unwrap();
     let recorded = "data: {\"store\":{\"is_down\":true,\"since_ms\":7,\"error\":\"refused\"}}";

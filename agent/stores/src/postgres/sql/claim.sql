@@ -120,6 +120,7 @@ declare
     v_is_free boolean;
     v_answer json;
     v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_aside());
+    v_left bigint := tenure.quarantine_left(t);
 begin
     select * into c from tenure.claim where id = p_id;
     if found then
@@ -160,6 +161,10 @@ begin
         h := tenure.holder(r);
         v_reason := tenure.incumbent(r, h, p_session, p_priority, p_from, p_unbeaten, t);
     end if;
+    if v_left > 0 then
+        -- Lost grants may still be valid.
+        v_reason := 'Stays';
+    end if;
     if v_reason is distinct from 'Stays' then
         v_answer := tenure.grant(r, p_id, p_session, p_host, p_owner, p_ttl, p_priority, p_grace, p_attributes,
             h, v_reason, v_was, t);
@@ -170,9 +175,15 @@ begin
                 t, t + p_ttl, t + p_ttl)
             returning * into c;
         perform tenure.tell_changed(r);
+        if v_left > 0 then
+            v_steps := tenure.grant_heads(r, t, v_steps);
+        end if;
         v_answer := tenure.waiting(tenure.position(c), r.permits, v_was);
     else
-        v_answer := tenure.contended(r, p_session, v_was, t);
+        v_answer := case when v_left > 0
+            then json_build_object('Quarantined', json_build_object('free_in', tenure.span(v_left)))
+            else tenure.contended(r, p_session, v_was, t)
+        end;
         perform tenure.vacate(r);
     end if;
     return v_answer;

@@ -184,7 +184,15 @@ declare
     v_token bigint;
     v_until bigint;
     v_version bigint;
+    v_left bigint := tenure.quarantine_left(t);
 begin
+    if v_left > 0 then
+        -- Lost grants may still be valid. Upkeep goes on with it.
+        update tenure.claim set due = t + v_left where due > t + v_left and id = (
+            select id from tenure.claim where resource = r.id and token is null order by priority desc, place limit 1
+        );
+        return p_steps;
+    end if;
     loop
         select * into w from tenure.claim where resource = r.id and token is null
             order by priority desc, place limit 1 for update;

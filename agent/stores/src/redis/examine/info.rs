@@ -203,10 +203,12 @@ impl Info {
                 NAME,
                 "append-only file on: a restart of the server keeps all but the latest moments",
             ),
-            Some(_) => Check::ok(
+            Some(_) => Check::warning(
                 NAME,
-                "append-only file off: a restart of the server forgets holds since its last snapshot; \
-                 agents notice (upstream_reset), and tokens go on growing",
+                "append-only file off: a restart of the server forgets what came since its last snapshot, holds and \
+                 keys of gateways; once an agent that knew of it notices (upstream_reset), nothing is granted for the \
+                 longest ttl",
+                "CONFIG SET appendonly yes, and the same in redis.conf, on a disk that outlives the server",
             ),
             None => {
                 let remedy = "look at INFO persistence by hand";
@@ -367,7 +369,7 @@ mod tests {
         use Verdict::{Failure, Ok, Unknown, Warning};
         for (info, verdict, says) in [
             ("aof_enabled:1", Ok, "on"),
-            ("aof_enabled:0", Ok, "upstream_reset"),
+            ("aof_enabled:0", Warning, "upstream_reset"),
             ("aof_enabled:0 loading:1", Warning, "loading"),
             ("aof_enabled:1 aof_last_write_status:err", Failure, "refuses"),
             ("aof_enabled:0 rdb_last_bgsave_status:err", Warning, "snapshot failed"),

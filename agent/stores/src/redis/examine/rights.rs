@@ -25,6 +25,8 @@ pub(super) enum Family {
     Histories,
     /// The key that lists sets to sweep.
     Sets,
+    /// The keys of the epoch.
+    Epoch,
     /// Keys of tenants other than the default one.
     Tenants,
     /// Channels of the session plane, to projects.
@@ -40,13 +42,15 @@ pub(super) enum Family {
 }
 
 use Family::{
-    Expiries, Histories, History, Leaders, News, Own, Semaphores, Sessions, Sets, TenantNews,
-    Tenants, ToProjects, ToSessions,
+    Epoch, Expiries, Histories, History, Leaders, News, Own, Semaphores, Sessions, Sets,
+    TenantNews, Tenants, ToProjects, ToSessions,
 };
 
 pub(super) const EVERY: &[Family] = &[Sessions, Leaders, Semaphores, Own, Tenants];
 /// Families that the pattern of [`Own`] covers, too: they came later, and a user may have narrower patterns.
-pub(super) const RECORDS: &[Family] = &[History, Histories, Sets];
+pub(super) const RECORDS: &[Family] = &[History, Histories, Sets, Epoch];
+/// Those of [`RECORDS`] that are sorted sets.
+const LATER_SETS: &[Family] = &[History, Histories, Sets];
 /// Families of hashes and sets.
 const HASHES: &[Family] = &[Sessions, Own, Tenants];
 /// Families of sorted sets and lists that other programs share.
@@ -77,7 +81,12 @@ const SCRIPTS: &[Use] = &[
     ("INCR {}", &[Own, Tenants]),
     ("HGET {} a", HASHES),
     ("HMGET {} a", HASHES),
+    ("HMGET {} a", &[Epoch]),
+    ("GET {}", &[Epoch]),
+    ("INCR {}", &[Epoch]),
+    ("DEL {}", &[Epoch]),
     ("HSET {} a x", HASHES),
+    ("HSET {} a x", &[Epoch]),
     ("HSETNX {} a x", &[Sessions]),
     ("HDEL {} a", &[Own, Tenants]),
     ("SADD {} a", HASHES),
@@ -88,7 +97,7 @@ const SCRIPTS: &[Use] = &[
     ("SCAN 0", &[]),
     ("SSCAN {} 0", &[Sessions, Own, Tenants]),
     ("ZADD {} XX 1 a", SETS),
-    ("ZADD {} XX 1 a", RECORDS),
+    ("ZADD {} XX 1 a", LATER_SETS),
     ("ZREM {} a", SETS),
     ("ZPOPMIN {}", QUEUES),
     ("ZCARD {}", SETS),
@@ -166,6 +175,7 @@ fn sample(layout: &Layout, family: Family) -> String {
         History => format!("{}{NAME}", layout.histories(DEFAULT_TENANT)),
         Histories => layout.tenure(DEFAULT_TENANT, "histories"),
         Sets => layout.sets(),
+        Epoch => layout.epoch(),
         Tenants => layout.leader(NAME, NAME),
         ToProjects => layout.project_channel(NAME, NAME),
         ToSessions => layout.session_channel(NAME),
@@ -186,6 +196,7 @@ pub(super) fn pattern(layout: &Layout, family: Family) -> String {
         History => format!("{}*", layout.histories(DEFAULT_TENANT)),
         Histories => layout.tenure(DEFAULT_TENANT, "histories"),
         Sets => layout.sets(),
+        Epoch => format!("{}*", layout.epoch()),
         Tenants | TenantNews => "tenant:*".to_owned(),
         ToProjects => format!("{}*", layout.project_channels()),
         ToSessions => layout.session_channel("*"),

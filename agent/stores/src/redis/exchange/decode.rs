@@ -35,7 +35,10 @@ pub(super) fn claim(reply: Value) -> Result<ClaimAnswer, ReplyError> {
             limit_was: limit(items.next())?,
         }),
         "gone" => Ok(ClaimAnswer::Gone(gone(items.next())?)),
-        _ => Err(unexpected("held, waiting, contended or gone", &word)),
+        "quarantined" => {
+            Ok(ClaimAnswer::Quarantined { free_in: Duration::from_millis(count(items.next())?) })
+        }
+        _ => Err(unexpected("held, waiting, contended, gone or quarantined", &word)),
     }
 }
 

@@ -69,7 +69,8 @@ fn claim_common(
 ) -> Invocation {
     let Resource { tenant, .. } = &claim.resource;
     let id = hyphenated(claim.id.0);
-    call.key(layout.main(&claim.resource))
+    call.for_ttl(claim.ttl)
+        .key(layout.main(&claim.resource))
         .key(layout.claim(tenant, &id))
         .key(layout.fence(tenant))
         .arg(id)

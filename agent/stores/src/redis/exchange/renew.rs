@@ -88,7 +88,10 @@ impl RenewPage {
                 _ => self.others.push(at),
             }
         }
-        let mut call = Invocation::new(&scripts::RENEW).arg(groups.len());
+        let is_claim = |beat: &&Beat| matches!(beat.subject, Subject::Claim { .. });
+        let longest = self.beats.iter().filter(is_claim).map(|beat| beat.ttl).max();
+        let call = Invocation::new(&scripts::RENEW).for_ttl(longest.unwrap_or_default());
+        let mut call = call.arg(groups.len());
         for ((_, ttl), group) in groups {
             call = steady::add(call, layout, ttl, group.iter().map(|it| (it.2, it.3)));
             self.steady.extend(group.iter().map(|(at, token, ..)| (*at, *token)));

@@ -1,9 +1,14 @@
 //! The scripts, and calls of them.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 /// What every script begins with.
 const START: &str = include_str!("../scripts/start.lua");
+/// What scripts that grant go on with, around all else.
+const EPOCH: &str = include_str!("../scripts/epoch.lua");
+/// The line in it that marks the place of the script.
+const WITHIN: &str = "-- SCRIPT\n";
 /// The line in a script that marks the place of what it shares with others.
 const PRELUDE: &str = "-- PRELUDE\n";
 
@@ -13,6 +18,7 @@ pub struct Script {
     name: &'static str,
     source: String,
     sha1: String,
+    grants: bool,
 }
 
 impl Script {
@@ -20,14 +26,41 @@ impl Script {
     /// [`PRELUDE`] or comes before all of it.
     fn new(name: &'static str, shared: &[&str], own: &str) -> Script {
         let (first, rest) = own.split_once(PRELUDE).unwrap_or(("", own));
-        let source = [START, first, &shared.concat(), rest].concat();
+        Script::of(name, false, [START, first, &shared.concat(), rest].concat())
+    }
+
+    /// The same of a script that grants, and so looks at the store's epoch: all of it decides by that.
+    fn that_grants(name: &'static str, shared: &[&str], own: &str) -> Script {
+        let (first, rest) = own.split_once(PRELUDE).unwrap_or(("", own));
+        let whole = [first, &shared.concat(), rest].concat();
+        Script::of(name, true, Script::within_epoch("", "", &whole))
+    }
+
+    /// The same of one whose part before [`PRELUDE`] answers without a look, and grants nothing.
+    fn that_passes_on(name: &'static str, shared: &[&str], own: &str) -> Script {
+        let (first, rest) = own.split_once(PRELUDE).unwrap_or(("", own));
+        let rest = [&shared.concat(), rest].concat();
+        Script::of(name, true, Script::within_epoch(first, "judge('GET')\n", &rest))
+    }
+
+    fn within_epoch(first: &str, look: &str, rest: &str) -> String {
+        let (before, after) = EPOCH.split_once(WITHIN).unwrap_or((EPOCH, ""));
+        [START, first, before, "local function run()\n", look, rest, "end\n", after].concat()
+    }
+
+    fn of(name: &'static str, grants: bool, source: String) -> Script {
         let sha1 = redis::Script::new(&source).get_hash().to_owned();
-        Script { name, source, sha1 }
+        Script { name, source, sha1, grants }
     }
 
     /// The name of its file, without the ending.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// True if it grants or renews: it is called with the knowledge of the store.
+    pub fn grants(&self) -> bool {
+        self.grants
     }
 
     /// The source for `SCRIPT LOAD`.
@@ -56,11 +89,13 @@ pub struct Invocation {
     pub keys: Vec<Vec<u8>>,
     /// Its arguments.
     pub args: Vec<Vec<u8>>,
+    /// The longest ttl that it asks for.
+    pub ttl: Duration,
 }
 
 impl Invocation {
     pub(in crate::redis) fn new(script: &'static LazyLock<Script>) -> Invocation {
-        Invocation { script, keys: Vec::new(), args: Vec::new() }
+        Invocation { script, keys: Vec::new(), args: Vec::new(), ttl: Duration::ZERO }
     }
 
     pub(in crate::redis) fn key(mut self, key: String) -> Invocation {
@@ -78,6 +113,12 @@ impl Invocation {
         self
     }
 
+    /// The same for a call that asks for holds of that ttl.
+    pub(super) fn for_ttl(mut self, ttl: Duration) -> Invocation {
+        self.ttl = ttl;
+        self
+    }
+
     /// The call. A server that does not know the script answers `NOSCRIPT`: then [`Script::load`],
     /// and call again.
     pub fn command(&self) -> redis::Cmd {
@@ -92,9 +133,12 @@ impl Invocation {
 
 /// A script with what it shares with others before it.
 macro_rules! script {
-    ($name:literal $(, $shared:literal)*) => {
+    ($name:literal $(, $shared:literal)*) => { script!(@new $name $(, $shared)*) };
+    (grants $name:literal $(, $shared:literal)*) => { script!(@that_grants $name $(, $shared)*) };
+    (passes_on $name:literal $(, $shared:literal)*) => { script!(@that_passes_on $name $(, $shared)*) };
+    (@$how:ident $name:literal $(, $shared:literal)*) => {
         LazyLock::new(|| {
-            Script::new($name, &[
+            Script::$how($name, &[
                 include_str!("../scripts/prelude.lua"),
                 $(include_str!(concat!("../scripts/", $shared, ".lua")),)*
             ], include_str!(concat!("../scripts/", $name, ".lua")))
@@ -103,14 +147,14 @@ macro_rules! script {
 }
 
 pub(super) static CLAIM_LEADER: LazyLock<Script> =
-    script!("claim_leader", "prelude_queue", "prelude_queue_leader");
+    script!(grants "claim_leader", "prelude_queue", "prelude_queue_leader");
 pub(super) static CLAIM_MASTER: LazyLock<Script> =
-    script!("claim_master", "prelude_master", "prelude_queue", "prelude_queue_master");
+    script!(grants "claim_master", "prelude_master", "prelude_queue", "prelude_queue_master");
 pub(super) static CLAIM_LEASE: LazyLock<Script> =
-    script!("claim_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
-pub(super) static CLAIM_PERMIT: LazyLock<Script> = script!("claim_permit", "prelude_permit");
+    script!(grants "claim_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
+pub(super) static CLAIM_PERMIT: LazyLock<Script> = script!(grants "claim_permit", "prelude_permit");
 pub(super) static RENEW: LazyLock<Script> = script!(
-    "renew",
+    grants "renew",
     "prelude_lease",
     "prelude_permit",
     "prelude_master",
@@ -120,19 +164,21 @@ pub(super) static RENEW: LazyLock<Script> = script!(
     "prelude_queue_master"
 );
 pub(super) static RELEASE_LEADER: LazyLock<Script> =
-    script!("release_leader", "prelude_queue", "prelude_queue_leader");
+    script!(passes_on "release_leader", "prelude_queue", "prelude_queue_leader");
 pub(super) static RELEASE_MASTER: LazyLock<Script> =
-    script!("release_master", "prelude_master", "prelude_queue", "prelude_queue_master");
+    script!(passes_on "release_master", "prelude_master", "prelude_queue", "prelude_queue_master");
 pub(super) static RELEASE_LEASE: LazyLock<Script> =
-    script!("release_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
-pub(super) static RELEASE_PERMIT: LazyLock<Script> = script!("release_permit", "prelude_permit");
+    script!(passes_on "release_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
+pub(super) static RELEASE_PERMIT: LazyLock<Script> =
+    script!(passes_on "release_permit", "prelude_permit");
 pub(super) static REVOKE_LEADER: LazyLock<Script> =
-    script!("revoke_leader", "prelude_queue", "prelude_queue_leader");
+    script!(passes_on "revoke_leader", "prelude_queue", "prelude_queue_leader");
 pub(super) static REVOKE_MASTER: LazyLock<Script> =
-    script!("revoke_master", "prelude_master", "prelude_queue", "prelude_queue_master");
+    script!(passes_on "revoke_master", "prelude_master", "prelude_queue", "prelude_queue_master");
 pub(super) static REVOKE_LEASE: LazyLock<Script> =
-    script!("revoke_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
-pub(super) static REVOKE_PERMITS: LazyLock<Script> = script!("revoke_permits", "prelude_permit");
+    script!(passes_on "revoke_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
+pub(super) static REVOKE_PERMITS: LazyLock<Script> =
+    script!(passes_on "revoke_permits", "prelude_permit");
 pub(super) static INSPECT_LEADER: LazyLock<Script> = script!("inspect_leader", "prelude_queue");
 pub(super) static INSPECT_MASTER: LazyLock<Script> =
     script!("inspect_master", "prelude_master", "prelude_queue");
@@ -154,7 +200,13 @@ pub(super) static HISTORY: LazyLock<Script> =
     LazyLock::new(|| Script::new("history", &[], include_str!("../scripts/history.lua")));
 pub(in crate::redis) static PUT_KEY: LazyLock<Script> =
     LazyLock::new(|| Script::new("put_key", &[], include_str!("../scripts/put_key.lua")));
-pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
+pub(in crate::redis) static RESTORE_KEYS: LazyLock<Script> =
+    LazyLock::new(|| Script::new("restore_keys", &[], include_str!("../scripts/restore_keys.lua")));
+pub(super) static CARE: LazyLock<Script> = script!(passes_on "care", "prelude_permit");
+/// It looks at the epoch, and does nothing else.
+pub(in crate::redis) static LOOK_EPOCH: LazyLock<Script> = LazyLock::new(|| {
+    Script::that_grants("look_epoch", &[], include_str!("../scripts/look_epoch.lua"))
+});
 pub(super) static STAND: LazyLock<Script> = script!("stand");
 pub(super) static SWEEP: LazyLock<Script> = script!("sweep", "prelude_lease", "prelude_master");
 pub(super) static VERIFY: LazyLock<Script> = script!("verify");

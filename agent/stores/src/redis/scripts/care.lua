@@ -73,7 +73,7 @@ local function look_after(k, a)
 end
 
 local answers = {}
-for i = 1, (#ARGV - 1) / 3 do
+for i = 1, (last - 1) / 3 do
   local ok, holders, waiting, soonest, foreign = pcall(look_after, 6 * i - 6, 3 * i - 2)
   if not ok then
     -- A key of another program in the place of one of these takes nothing from the other semaphores; any other

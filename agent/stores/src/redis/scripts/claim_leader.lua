@@ -4,11 +4,13 @@
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
 -- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder or nil}
--- | {'gone', reason}. Writes nothing if contended.
+-- | {'gone', reason} | {'quarantined', ms}. Writes nothing if contended.
 
 local main, key, ttl = KEYS[1], KEYS[2], tonumber(ARGV[6])
 
 local is_known = redis.call('EXISTS', main, key, KEYS[4]) > 0
+judge(is_known and 'GET' or 'INCR')
+is_known = is_known or grants_in
 if is_known then
 -- PRELUDE
 
@@ -38,13 +40,16 @@ if record then
   end
 end
 
-if open or holder and holder ~= claim.id then
+if grants_in or open or holder and holder ~= claim.id then
   local known = holder and read_record(claim.records .. holder)
   if has_place(q, claim) then
     if holder and not known then
       note_polled(q)
     end
     return join_queue(q, key, record, claim, 0)
+  end
+  if grants_in then
+    return { 'quarantined', grants_in }
   end
   return { 'contended', open and LEFT_OPEN or redis.call('PTTL', main), false, holder and entry(holder, known) }
 end

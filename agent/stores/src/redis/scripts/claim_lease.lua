@@ -9,13 +9,15 @@
 --       18 claim that makes way, or empty  19 if nobody has renewed it for so long, ms
 --       20 sets to sweep, ZSET
 -- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
--- | {'gone', reason}. Writes nothing if contended.
+-- | {'gone', reason} | {'quarantined', ms}. Writes nothing if contended.
 
 local main, key, routes = KEYS[1], KEYS[2], KEYS[5]
 local ttl, grace = tonumber(ARGV[6]), tonumber(ARGV[13])
 local address, proxy_id, partition, status = ARGV[14], ARGV[15], ARGV[16], ARGV[17]
 
 local is_known = redis.call('EXISTS', main, key, KEYS[6]) > 0
+judge(is_known and 'GET' or 'INCR')
+is_known = is_known or grants_in
 if is_known then
 -- PRELUDE
 
@@ -59,6 +61,14 @@ if record then
   end
 end
 
+local function wait_in_line()
+  return join_queue(q, key, record, claim, 0, 'grace', grace, 'address', address, 'proxy_id', proxy_id,
+    'partition', partition, 'status', status)
+end
+
+if grants_in then
+  return has_place(q, claim) and wait_in_line() or { 'quarantined', grants_in }
+end
 if lease then
   local own = lease.session == claim.session
   if lease.owner == ARGV[18] and unbeaten(lease) >= tonumber(ARGV[19]) then
@@ -69,8 +79,7 @@ if lease then
     end
   elseif not (own and lease.in_grace) then
     if has_place(q, claim) then
-      return join_queue(q, key, record, claim, 0, 'grace', grace, 'address', address,
-        'proxy_id', proxy_id, 'partition', partition, 'status', status)
+      return wait_in_line()
     end
     local left = lease.left
     if own and left >= 0 then

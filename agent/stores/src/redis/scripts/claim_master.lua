@@ -8,11 +8,13 @@
 --       12 project  13 what hashes of sessions start with  14 what channels of sessions start with
 --       15 channel of the project  16 preferred surface  17 its priority  18 priority
 -- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder or nil}
--- | {'gone', reason}. Writes nothing if contended.
+-- | {'gone', reason} | {'quarantined', ms}. Writes nothing if contended.
 
 local main, key, claim_key, ttl = KEYS[1], KEYS[2], KEYS[4], tonumber(ARGV[6])
 
-if redis.call('EXISTS', main, key, claim_key, KEYS[5]) == 0 then
+local is_free = redis.call('EXISTS', main, key, claim_key, KEYS[5]) == 0
+judge(is_free and 'INCR' or 'GET')
+if is_free and not grants_in then
   local token, own = next_token(KEYS[3], ARGV[7]), ARGV[13] .. ARGV[3]
   redis.call('SET', main, ARGV[3], 'PXAT', now_ms + ttl)
   redis.call('SET', claim_key, ARGV[1], 'PXAT', now_ms + ttl + KEEP)
@@ -56,12 +58,15 @@ if record then
 end
 
 local master, makes_way = incumbent(q, claim.session, claim.priority)
-if not makes_way or outranked(q, claim.priority) then
+if grants_in or not makes_way or outranked(q, claim.priority) then
   if has_place(q, claim) then
     if master.session and not master.claim then
       note_polled(q)
     end
     return join_queue(q, key, record, claim, claim.priority, 'priority', claim.priority)
+  end
+  if grants_in then
+    return { 'quarantined', grants_in }
   end
   if not master.session then
     return { 'contended', LEFT_OPEN }

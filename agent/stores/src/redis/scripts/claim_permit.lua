@@ -6,9 +6,9 @@
 --       12 member  13 limit, for everybody from now on  14 what notifications start with
 --       15 1 to keep the limit in force, if there is one, 2 to keep that of others: such a claim is contended
 -- Returns {'held', token, limit, was} | {'waiting', position, limit, was} | {'contended', ms until the
--- oldest grant runs out or -1, limit, holder, was} | {'gone', reason}; `was` is the limit that this claim
--- changed, if it did. Writes nothing if contended, except another limit than that in force, and what
--- that grants.
+-- oldest grant runs out or -1, limit, holder, was} | {'gone', reason} | {'quarantined', ms}; `was` is the limit that
+-- this claim changed, if it did. Writes nothing if contended, except another limit than that in force, and what that
+-- grants.
 
 local main, key, ttls, queue, hb, max = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local member, ttl, limit, now_s = ARGV[12], tonumber(ARGV[6]), tonumber(ARGV[13]), now_us / 1000000
@@ -23,7 +23,9 @@ if is_calm and redis.call('EXISTS', main, ttls) > 0 then
   is_calm = redis.call('GET', max) == ARGV[13] and redis.call('ZCARD', main) < limit
     and not has_overdue(main) and not has_overdue(ttls)
 end
-if is_calm and limit > 0 then
+is_calm = is_calm and limit > 0
+judge(is_calm and 'INCR' or 'GET')
+if is_calm and not grants_in then
   local token = next_token(KEYS[3], ARGV[7])
   -- Without GET it would replace a key of another type, which is another program's.
   redis.call('SET', max, limit, 'EX', FOREVER, 'GET')
@@ -113,7 +115,7 @@ end
 grant_heads(s, limit)
 local holders, waiting = redis.call('ZCARD', s.main), redis.call('ZCARD', s.waiting)
 local answer
-if not is_refused and holders < limit and waiting == 0 then
+if not is_refused and not grants_in and holders < limit and waiting == 0 then
   write_record()
   answer = { 'held', grant(s, key, member, ttl), limit, was }
   keep_keys(s, { 'main', 'ttl' })
@@ -135,7 +137,9 @@ else
   if not oldest or not redis.call('ZSCORE', s.main, oldest) then
     oldest = redis.call('ZRANGE', s.main, 0, 0)[1]
   end
-  if oldest then
+  if grants_in then
+    answer = { 'quarantined', grants_in }
+  elseif oldest then
     local left = redis.call('ZSCORE', s.main, oldest) - now_s
     answer = { 'contended', math.ceil(left * 1000), limit,
       entry(oldest, record_of(s, oldest)), was }

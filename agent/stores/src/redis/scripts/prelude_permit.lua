@@ -125,7 +125,7 @@ end
 
 -- Gives free permits to whoever waits first.
 local function grant_heads(s, limit)
-  if not limit or redis.call('ZCARD', s.waiting) == 0 then
+  if not limit or grants_in or redis.call('ZCARD', s.waiting) == 0 then
     return
   end
   local free = limit - redis.call('ZCARD', s.main)

@@ -6,6 +6,9 @@ local function look_leader(q)
     return
   end
   purge_queue(q)
+  if grants_in then
+    return
+  end
   if is_taken(q) then
     return
   end

@@ -27,6 +27,9 @@ local function look_lease(q)
     return
   end
   purge_queue(q)
+  if grants_in then
+    return
+  end
   local lease = is_taken(q) and read_lease(q.main) or nil
   if lease and not lease.in_grace then
     return

@@ -65,6 +65,9 @@ local function look_master(q)
     return false
   end
   purge_queue(q)
+  if grants_in then
+    return false
+  end
   local place, record = first_waiter(q)
   if not place then
     return false

@@ -21,6 +21,7 @@
 -- | 'gone', reason, words of a revocation or -1 | 'session', 1 if it is master, else 0, -1.
 
 local call, pcall_of, answers, at = redis.call, redis.pcall, {}, 1
+judge('INCR')
 
 -- The instant `ms` from now, as PEXPIREAT wants it.
 local function ends_in(ms)
@@ -83,7 +84,7 @@ for _ = 1, tonumber(ARGV[1]) do
   steady[kind](at + 3, n, tonumber(ARGV[at + 2]))
   at = at + 3 + n * COLUMNS[kind]
 end
-if at == #ARGV then
+if at == last then
   return answers
 end
 -- PRELUDE
@@ -293,7 +294,7 @@ local function answer_beat(kind, index, id, name, ttl)
   return beat[kind](tenant, id, name, tonumber(ttl), tenant.records .. id)
 end
 
-for first = at + 1, #ARGV, 5 do
+for first = at + 1, last, 5 do
   local ok, word, a, b = pcall(answer_beat, ARGV[first], ARGV[first + 1], ARGV[first + 2],
     ARGV[first + 3], ARGV[first + 4])
   if not ok then

@@ -21,8 +21,12 @@ local function have_swept(sets, set)
   redis.pcall('ZADD', sets, 'NX', now_ms + SWEEP_EVERY, set)
 end
 
+-- Grants of this call, and for how long nothing may be granted, ms, if that is so: see epoch.lua.
+local grants, grants_in = 0, nil
+
 -- The next token: greater than every one before, whatever happened to the store or its clock.
 local function next_token(fence, floor)
+  grants = grants + 1
   local token = math.max(now_us, floor + 1)
   local last = tonumber(redis.call('SET', fence, token, 'GET')) or 0
   if last >= token then

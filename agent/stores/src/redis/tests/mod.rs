@@ -5,6 +5,7 @@
 
 mod collisions;
 mod crowd;
+mod epoch;
 mod foreign;
 mod keys;
 mod kinds;

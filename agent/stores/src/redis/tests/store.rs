@@ -65,6 +65,12 @@ impl Store {
         command.query(&mut self.connection.borrow_mut()).unwrap()
     }
 
+    /// Sends a command.
+    #[track_caller]
+    pub(super) fn say(&self, command: &redis::Cmd) -> Value {
+        command.query(&mut *self.connection.borrow_mut()).unwrap()
+    }
+
     /// Calls a script, loading it first if the server does not know it.
     #[track_caller]
     pub(super) fn call(&self, invocation: &Invocation) -> Value {

@@ -1,0 +1,89 @@
+//! Whether the store takes writes: what makes that doubtful, and the try that tells.
+
+use std::sync::Arc;
+
+use tenure_core::model::{Answer, BeatAnswer, Failure, Request};
+use tenure_core::time::Boottime;
+use tracing::{info, warn};
+
+use super::{Driver, Reply, Task};
+use crate::remote::backend::{Backend, ChoreOf, FoundOf, LineOf};
+use crate::remote::link::Connector;
+use crate::remote::writes::{Tried, WriteError};
+
+type ResultOf<B> = Result<Reply<FoundOf<B>>, Failure>;
+
+impl<B: Backend> Driver<B> {
+    /// Takes a call that failed as a reason to try a write.
+    pub(super) fn weigh(&mut self, purpose: &Task<ChoreOf<B>>, result: &ResultOf<B>) {
+        if !B::Connector::TRIES_WRITES {
+            return;
+        }
+        let cause = match (purpose, result) {
+            (Task::Request { request, .. }, Err(failure)) if is_write(request) => failure.cause(),
+            (Task::Chore(_), Err(failure)) => failure.cause(),
+            (_, Ok(Reply::Answer(Answer::Renew(answers)))) => {
+                let failed = answers.iter().find_map(|answer| match answer {
+                    BeatAnswer::Failed(cause) => Some(cause),
+                    _ => None,
+                });
+                let Some(cause) = failed else { return };
+                cause
+            }
+            _ => return,
+        };
+        self.condition.writes.doubt(cause);
+    }
+
+    /// Tries a write if it is time to, over the connection of claims: it waits for what they wait for.
+    pub(super) fn try_write(&mut self, now: Boottime) {
+        let Some(why) = self.condition.writes.take(now) else { return };
+        let dialer = Arc::clone(&self.links.dialer);
+        let link = &self.links.commands;
+        self.calls.start(
+            now,
+            self.timeout,
+            link,
+            Task::TryWrite,
+            async move |mut line: LineOf<B>| {
+                line.sending();
+                let tried = dialer.connector().try_write(line.connection(), Some(&why)).await;
+                Ok(Reply::Tried(tried))
+            },
+        );
+    }
+
+    pub(super) fn handle_tried(&mut self, now: Boottime, result: ResultOf<B>) {
+        let tried = match result {
+            Ok(Reply::Tried(Ok(()))) => Tried::Taken,
+            Ok(Reply::Tried(Err(WriteError::Refused(cause)))) => Tried::Refused(cause),
+            Ok(Reply::Tried(Err(WriteError::Silent(cause)))) => Tried::Silent(cause),
+            Err(failure) if failure.is_uncertain() => Tried::Silent(failure.cause().to_owned()),
+            Ok(_) | Err(_) => Tried::NotSent,
+        };
+        if self.condition.writes.tried(now, tried) {
+            match self.condition.writes.refusal() {
+                Some(refusal) => warn!("{}: {refusal}", B::Connector::STORE),
+                None => info!("{} takes writes again", B::Connector::STORE),
+            }
+        }
+    }
+}
+
+fn is_write(request: &Request) -> bool {
+    match request {
+        Request::Claim(_)
+        | Request::Renew(_)
+        | Request::Release { .. }
+        | Request::Announce(_)
+        | Request::EndSession { .. }
+        | Request::Revoke { .. }
+        | Request::Record(_) => true,
+        Request::Inspect(_)
+        | Request::Holders(_)
+        | Request::Members { .. }
+        | Request::Routes { .. }
+        | Request::Resources { .. }
+        | Request::History(_) => false,
+    }
+}

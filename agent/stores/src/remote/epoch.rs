@@ -1,0 +1,237 @@
+//! An agent's knowledge of its store, by which a store that came back empty or older is found out. The store compares, and
+//! grants nothing for as long as lost grants may be valid.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::time::Boottime;
+use tenure_host::clock;
+
+/// A store at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Another one after each loss that was noticed.
+    pub id: Arc<str>,
+    /// How much was written so far; a store that was set back has less.
+    pub writes: u64,
+}
+
+/// The knowledge of a store.
+#[derive(Debug, Default)]
+struct Epoch {
+    known: Option<Known>,
+    /// The longest ttl in use, and since when it was not asked for any more, as far as is known.
+    longest: Option<(Duration, Boottime)>,
+    /// The longest ttl that the store is known to have noted, and since when.
+    noted: Option<(Duration, Boottime)>,
+    /// By the last word of the store.
+    quarantine: Quarantine,
+}
+
+/// A store that lost data grants nothing for a while.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Quarantine {
+    #[default]
+    None,
+    /// Until then, by the store's last word. A later finder may prolong it: it is over when the store says so.
+    Until(Boottime),
+}
+
+/// The knowledge with which a call is made.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub known: Option<Known>,
+    /// The longest ttl in use.
+    pub longest: Duration,
+    /// The longest ttl that the call asks for.
+    pub ttl: Duration,
+    /// Nothing is wrong, and there is nothing to note.
+    pub is_calm: bool,
+}
+
+/// The part of a reply that tells of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Count of writes in the store of that id.
+    Counted(Known),
+    Whole {
+        known: Option<Known>,
+        /// The longest ttl in use, if the store tells.
+        longest: Duration,
+        /// Nothing is granted for so long.
+        grants_in: Duration,
+    },
+}
+
+impl Epoch {
+    fn ask(&mut self, now: Boottime, ttl: Duration) -> Asked {
+        self.uses(now, ttl);
+        let longest = self.longest.filter(|(ttl, at)| now <= *at + *ttl).map(|(ttl, _)| ttl);
+        // Half of its time before it is forgotten it is noted again.
+        let notes = |(noted, at): (Duration, Boottime)| {
+            ttl > noted || ttl == noted && now > at + noted / 2 || now > at + noted
+        };
+        let has_news = !ttl.is_zero() && self.noted.is_none_or(notes);
+        let is_known = self.known.as_ref().is_some_and(|known| known.writes > 0);
+        Asked {
+            known: self.known.clone(),
+            longest: longest.unwrap_or_default(),
+            ttl,
+            is_calm: is_known && !has_news && self.quarantine == Quarantine::None,
+        }
+    }
+
+    fn hear(&mut self, now: Boottime, asked: &Asked, said: Said) {
+        let (known, longest, grants_in) = match said {
+            Said::Counted(Known { id, writes }) => return self.saw_writes(&id, writes),
+            Said::Whole { known, longest, grants_in } => (known, longest, grants_in),
+        };
+        let id = |known: &Option<Known>| known.as_ref().map(|known| Arc::clone(&known.id));
+        let is_late = id(&self.known) != id(&asked.known);
+        match (&mut self.known, known) {
+            // Calls overtake each other: only the greatest count is the latest.
+            (Some(known), Some(said)) if known.id == said.id => {
+                known.writes = known.writes.max(said.writes);
+            }
+            // The reply to an earlier call does not know of later ones.
+            _ if is_late => return,
+            (known, Some(said)) => *known = Some(said),
+            (_, None) => {}
+        }
+        self.uses(now, longest);
+        self.noted = Some((longest, now)).filter(|_| !longest.is_zero());
+        self.quarantine = match grants_in.is_zero() {
+            true => Quarantine::None,
+            false => Quarantine::Until(now + grants_in),
+        };
+    }
+
+    /// So much was written in the store of that id.
+    fn saw_writes(&mut self, id: &str, writes: u64) {
+        if let Some(known) = self.known.as_mut().filter(|known| *known.id == *id) {
+            known.writes = known.writes.max(writes);
+        }
+    }
+
+    /// The instant at which grants begin again; `None` if they have, as far as is known.
+    fn grants_at(&self, now: Boottime) -> Option<Boottime> {
+        match self.quarantine {
+            Quarantine::Until(at) if now < at => Some(at),
+            Quarantine::Until(_) | Quarantine::None => None,
+        }
+    }
+
+    /// Grants begin again by an administrator's word, of which the store has told.
+    fn end_quarantine(&mut self) {
+        self.quarantine = Quarantine::None;
+    }
+
+    fn uses(&mut self, now: Boottime, ttl: Duration) {
+        if !ttl.is_zero() && self.longest.is_none_or(|(it, at)| ttl >= it || at + it < now) {
+            self.longest = Some((ttl, now));
+        }
+    }
+}
+
+/// The same for all connections of a store.
+#[derive(Debug, Clone, Default)]
+pub struct SharedEpoch(Arc<Mutex<Epoch>>);
+
+impl SharedEpoch {
+    /// The knowledge for a call that asks for holds of that ttl.
+    pub fn ask(&self, ttl: Duration) -> Asked {
+        self.get().ask(clock::now(), ttl)
+    }
+
+    /// Takes what the reply to a call says.
+    pub fn hear(&self, asked: &Asked, said: Said) {
+        self.get().hear(clock::now(), asked, said);
+    }
+
+    /// So much was written in the store of that id.
+    pub fn saw_writes(&self, id: &str, writes: u64) {
+        self.get().saw_writes(id, writes);
+    }
+
+    /// The instant at which grants begin again; `None` if they have, as far as is known.
+    pub fn grants_at(&self, now: Boottime) -> Option<Boottime> {
+        self.get().grants_at(now)
+    }
+
+    /// An administrator ended the quarantine.
+    pub fn end_quarantine(&self) {
+        self.get().end_quarantine();
+    }
+
+    fn get(&self) -> MutexGuard<'_, Epoch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn at(seconds: u64) -> Boottime {
+        Boottime::ZERO + s(seconds)
+    }
+
+    fn said(id: &str, writes: u64, grants_in: u64) -> Said {
+        let known = Some(Known { id: id.into(), writes });
+        Said::Whole { known, longest: Duration::ZERO, grants_in: s(grants_in) }
+    }
+
+    #[test]
+    fn a_late_reply_takes_nothing_back() {
+        let mut epoch = Epoch::default();
+        let first = epoch.ask(at(1), s(30));
+        epoch.hear(at(1), &first, said("a", 7, 0));
+        let (early, late) = (epoch.ask(at(2), s(30)), epoch.ask(at(2), s(30)));
+        epoch.hear(at(3), &early, said("a", 9, 0));
+        epoch.hear(at(3), &late, said("a", 8, 0));
+        assert_eq!(epoch.known.as_ref().map(|it| it.writes), Some(9));
+        // A loss is found by one, while another is on its way.
+        let (early, late) = (epoch.ask(at(4), s(30)), epoch.ask(at(4), s(30)));
+        epoch.hear(at(5), &early, said("b", 10, 30));
+        assert_eq!(epoch.grants_at(at(5)), Some(at(35)));
+        epoch.hear(at(5), &late, said("a", 11, 0));
+        assert_eq!(epoch.known.as_ref().map(|it| &*it.id), Some("b"));
+        assert_eq!(epoch.grants_at(at(36)), None);
+    }
+
+    #[test]
+    fn the_longest_ttl_counts_until_it_would_have_run_out() {
+        let mut epoch = Epoch::default();
+        assert_eq!(epoch.ask(at(1), s(60)).longest, s(60));
+        assert_eq!(epoch.ask(at(50), s(10)).longest, s(60));
+        assert_eq!(epoch.ask(at(62), s(10)).longest, s(10));
+    }
+
+    #[test]
+    fn the_counter_is_enough_while_nothing_is_wrong() {
+        let mut epoch = Epoch::default();
+        let is_calm = |epoch: &mut Epoch, now, ttl| epoch.ask(at(now), s(ttl)).is_calm;
+        let whole = |epoch: &mut Epoch, now, writes, grants_in| {
+            let asked = epoch.ask(at(now), s(30));
+            let known = Some(Known { id: "a".into(), writes });
+            let (longest, grants_in) = (s(30), s(grants_in));
+            epoch.hear(at(now), &asked, Said::Whole { known, longest, grants_in });
+        };
+        assert!(!is_calm(&mut epoch, 1, 30), "nothing is known");
+        whole(&mut epoch, 1, 0, 0);
+        assert!(!is_calm(&mut epoch, 1, 30), "a counter that is not there tells nothing");
+        whole(&mut epoch, 2, 1, 0);
+        assert!(is_calm(&mut epoch, 3, 30) && is_calm(&mut epoch, 3, 0));
+        assert!(!is_calm(&mut epoch, 3, 60), "the store does not know that ttl");
+        assert!(!is_calm(&mut epoch, 18, 30), "it may forget that ttl");
+        whole(&mut epoch, 20, 2, 10);
+        assert_eq!(epoch.grants_at(at(29)), Some(at(30)));
+        assert!(!is_calm(&mut epoch, 31, 10), "it may have been prolonged: the store must say");
+        whole(&mut epoch, 32, 3, 0);
+        assert!(is_calm(&mut epoch, 33, 10));
+    }
+}
