@@ -16,12 +16,17 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
     let view = node.view();
     let quorum = match view.leader {
         Some(leader) => {
-            Check::ok(QUORUM, format!("node {leader:x} leads {} nodes", view.voters.len()))
+            let (count, advice) =
+                (view.voters.len(), even_voters(view.voters.len()).unwrap_or_default());
+            let nodes =
+                if count == 1 { "itself alone".to_owned() } else { format!("{count} nodes") };
+            Check::ok(QUORUM, format!("node {leader:x} leads {nodes}{advice}"))
         }
         None => Check::failure(
             QUORUM,
             node.leaderless(),
-            "start the nodes that are down, or mend the network between them; nothing is granted or renewed before that",
+            "start the nodes that are down, or mend the network between them; nothing is granted or renewed before that. \
+             If most of them are gone for good: `tenured-gateway cluster recover --help`",
         ),
     };
     let mut silent = Vec::new();
@@ -68,6 +73,15 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
         ),
     };
     vec![quorum, nodes, alike, room(node)]
+}
+
+/// PURE. The words about an even number of voters, which survives no more losses than one less.
+pub fn even_voters(voters: usize) -> Option<String> {
+    let is_even = voters > 0 && voters.is_multiple_of(2);
+    is_even.then(|| {
+        let (fewer, more) = (voters - 1, voters + 1);
+        format!("; {voters} are no safer than {fewer}: add a node, to have {more}, or take one out")
+    })
 }
 
 /// The room that is left.

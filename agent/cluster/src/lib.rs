@@ -15,11 +15,13 @@ pub mod machine;
 pub mod net;
 pub mod node;
 pub mod raft;
+pub mod recovery;
 mod settings;
 mod size;
 mod start;
 pub mod store;
 
 pub use self::disk::Folder;
+pub use self::examine::even_voters;
 pub use self::net::Tls;
-pub use settings::{client, settings};
+pub use settings::{address, client, settings};

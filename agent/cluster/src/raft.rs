@@ -125,8 +125,8 @@ struct State {
 pub(crate) struct Snapshot {
     pub(crate) meta: SnapshotMetaOf<Types>,
     /// The cluster's time of its latest entry.
-    stamp: ClusterTime,
-    image: Option<Image>,
+    pub(crate) stamp: ClusterTime,
+    pub(crate) image: Option<Image>,
 }
 
 impl StateMachine {

@@ -208,8 +208,12 @@ fn uids(text: &str) -> Result<Vec<u32>, Refusal> {
     })
 }
 
-/// A host and a port.
-fn address(text: &str) -> Result<String, Refusal> {
+/// A host and a port, where a node is found.
+///
+/// # Errors
+///
+/// With the rule that the text breaks.
+pub fn address(text: &str) -> Result<String, Refusal> {
     let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     match parts.and_then(|(_, port)| port.parse::<u16>().ok()) {
         Some(port) if port != 0 => Ok(text.to_owned()),

@@ -87,6 +87,7 @@ impl NodeSettings {
         };
         let node = Node::start(setup).await?;
         tokio::spawn(end_with(node.clone()));
+        tokio::spawn(node.clone().catch_up());
         if !join.is_empty() {
             tokio::spawn(node.clone().join(join, begin, timers()?));
         }

@@ -172,6 +172,7 @@ impl Upstream for Cluster {
             last_error: leaderless,
             store_id: view.cluster.map(|cluster| cluster.to_string().into()),
             nodes: Some(self.node.nodes()),
+            unready: self.node.unready(),
             ..Health::of(state)
         }
     }

@@ -8,7 +8,7 @@ use nix::sys::stat::{Mode, umask};
 use tenure_host::directory::{Directory, DirectoryError};
 use tenure_host::lock::{self, Lock, LockError};
 use tenure_host::machine;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// The lock of a directory. No socket's lock has this name: those end with `.lock`.
 const LOCK_NAME: &str = "lock";
@@ -139,6 +139,8 @@ pub struct Wanted<'a> {
     pub daemon: &'static str,
     pub runtime_dir: (&'a Path, u32),
     pub state_dir: (&'a Path, u32),
+    /// Nobody named the runtime directory.
+    pub is_default: bool,
 }
 
 /// Makes and locks the directories, and raises the limit of open files. Nothing in the directories is
@@ -162,11 +164,13 @@ pub fn prepare(wanted: Wanted<'_>) -> Result<Prepared, PrepareError> {
     let state_dir = directory(wanted.state_dir, "--state-dir")?;
     let locks = lock_all(daemon, [(&runtime_dir, "--runtime-dir"), (&state_dir, "--state-dir")])?;
     if runtime_dir.is_on_disk() == Some(true) {
-        warn!(
-            "runtime_dir {} lies on a disk: beats and answers wait while that is slow; use a directory \
-             in memory (tmpfs), such as one in /run",
-            runtime_dir.path().display()
-        );
+        let path = runtime_dir.path().display();
+        let advice = "beats and answers wait while that is slow; use a directory in memory (tmpfs), such as one in /run";
+        // No warning of a choice that nobody made.
+        match wanted.is_default {
+            true => info!("runtime_dir {path}, the default, lies on a disk: {advice}"),
+            false => warn!("runtime_dir {path} lies on a disk: {advice}"),
+        }
     }
     let descriptors = descriptors
         .inspect_err(|error| warn!(%error, "the limit of open files cannot be raised"))

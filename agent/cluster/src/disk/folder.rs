@@ -1,7 +1,8 @@
 //! The folder of a node: its id, and the right to write there.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -9,6 +10,7 @@ use rusqlite::{Connection, ErrorCode};
 use tenure_host::directory::Directory;
 use tenure_host::lock::{BYTES_MAX, Lock, LockError, kill, with};
 use tenure_host::machine::host_id;
+use tenure_host::tcp::own_user;
 
 use super::images::{self, SqliteImages};
 use super::seal::damaged_frame;
@@ -24,8 +26,13 @@ const LOCK: &str = "lock";
 /// The machine on which the node ran last.
 const MACHINE: &str = "machine";
 const MACHINE_BYTES_MAX: u64 = 64;
+/// The inode and the path of the folder in which the node ran last.
+const PLACE: &str = "place";
+const PLACE_BYTES_MAX: u64 = 8192;
 /// The reason for which its node must not run again.
 const CONDEMNED: &str = "condemned";
+/// Another cluster goes on from it. It can be read again for that.
+const RECOVERED: &str = "recovered";
 const CONDEMNED_BYTES_MAX: u64 = 1024;
 /// Ids are numbers that every reader of JSON takes exactly.
 const ID_BITS: u32 = 53;
@@ -49,13 +56,58 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// When it cannot be used or another process has it. [`Unusable`] where trying again does not help: it
-    /// was last used on another machine, it is damaged, its node differed from the others, or a newer program has written it.
+    /// When it cannot be used or another process has it. [`Unusable`] where trying again does not help: it is a copy,
+    /// was last used on another machine, is damaged, its node differed from the others, another cluster goes on from it,
+    /// or a newer program has written it.
     pub fn open(path: &Path) -> io::Result<Folder> {
+        Folder::checked(path, |directory| {
+            check_machine(directory)?;
+            check_place(directory)?;
+            check_condemned(path, &[CONDEMNED, RECOVERED])
+        })
+    }
+
+    /// Opens the folder of a node that has stopped, to read it. It may be a copy, and another cluster may go on from
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::open`]; also when there is none.
+    pub fn survivor(path: &Path) -> io::Result<Folder> {
+        let log = path.join(log::FILE);
+        let found = fs::metadata(&log).map_err(|error| {
+            io::Error::other(format!(
+                "{} is no folder of a node: {}: {error}",
+                path.display(),
+                log.display()
+            ))
+        })?;
+        if found.uid() != own_user() {
+            let uid = found.uid();
+            let what = format!("the folder {} belongs to uid {uid}", path.display());
+            return Err(io::Error::other(format!(
+                "{what}: run this as that user (sudo -u '#{uid}')"
+            )));
+        }
+        Folder::checked(path, |_| check_condemned(path, &[CONDEMNED]))
+    }
+
+    /// Has the node in it never run again: another cluster goes on from it.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be written.
+    pub fn retire(&self, cause: &str) -> io::Result<()> {
+        mark(&self.path, RECOVERED, cause)
+    }
+
+    fn checked(
+        path: &Path,
+        check: impl FnOnce(&Directory) -> Result<(), Fault>,
+    ) -> io::Result<Folder> {
         let directory = Directory::private(path, MODE).map_err(io::Error::other)?;
         let opened = lock(&directory).and_then(|lock| {
-            check_machine(&directory)?;
-            check_condemned(path)?;
+            check(&directory)?;
             Ok((identify(path)?, Arc::new(lock)))
         });
         let (id, lock) = opened.map_err(|fault| {
@@ -118,12 +170,17 @@ impl Place for Left {
     }
 
     fn condemn(&self, cause: &str) -> io::Result<()> {
-        let new = self.path.join(format!("{CONDEMNED}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(cause.as_bytes()).and_then(|()| file.sync_all())?;
-        fs::rename(new, self.path.join(CONDEMNED))?;
-        File::open(&self.path)?.sync_all()
+        mark(&self.path, CONDEMNED, cause)
     }
+}
+
+/// Writes the reason for which a folder is refused from now on.
+fn mark(folder: &Path, name: &str, cause: &str) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(cause.as_bytes()).and_then(|()| file.sync_all())?;
+    fs::rename(new, folder.join(name))?;
+    File::open(folder)?.sync_all()
 }
 
 /// The reason for which a folder is not used.
@@ -181,14 +238,44 @@ fn check_machine(directory: &Directory) -> Result<(), Fault> {
     }
 }
 
-/// A node that differs from its cluster would differ again.
-fn check_condemned(path: &Path) -> Result<(), Fault> {
-    let mut cause = String::new();
-    match File::open(path.join(CONDEMNED)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        file => file?.take(CONDEMNED_BYTES_MAX).read_to_string(&mut cause)?,
-    };
-    Err(Fault::Refused(cause))
+/// A copy on the same machine has another inode and another path. One of the two alone says nothing: a folder is moved
+/// to another disk and mounted at its path, or renamed, and some file systems number their files anew.
+fn check_place(directory: &Directory) -> Result<(), Fault> {
+    let (inode, path) = (directory.metadata()?.ino(), fs::canonicalize(directory.path())?);
+    let here = format!("{inode} {}", path.display());
+    let mut file = directory.write(PLACE, PLACE_BYTES_MAX)?;
+    let mut last = String::new();
+    file.read_to_string(&mut last)?;
+    if last == here {
+        return Ok(());
+    }
+    if let Some((last_inode, last_path)) = last.split_once(' ')
+        && last_inode != inode.to_string()
+        && Path::new(last_path) != path
+    {
+        return Err(Fault::Refused(format!(
+            "it is a copy of {last_path}, and a node must not run twice. If no node ever starts there again, remove {}; \
+             otherwise take an empty folder",
+            directory.join(PLACE).display()
+        )));
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    Ok(file.write_all(here.as_bytes())?)
+}
+
+/// A node that differs from its cluster would differ again, and one whose cluster was recovered would be of the old
+/// one.
+fn check_condemned(path: &Path, marks: &[&str]) -> Result<(), Fault> {
+    for name in marks {
+        let mut cause = String::new();
+        match File::open(path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?.take(CONDEMNED_BYTES_MAX).read_to_string(&mut cause)?,
+        };
+        return Err(Fault::Refused(cause));
+    }
+    Ok(())
 }
 
 /// The node whose files these are; a new one where there are none. Either file has its id: a node that has lost its

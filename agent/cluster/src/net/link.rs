@@ -183,10 +183,23 @@ async fn exchange(
 /// An answer; or the reason for none to come.
 fn told(frame: Option<io::Result<BytesMut>>) -> io::Result<Numbered<Tell>> {
     let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed");
-    match Frame::decode(frame.ok_or_else(closed)??)?.head()? {
+    let frame = frame.ok_or_else(closed)?.and_then(Frame::decode).map_err(foreign)?;
+    match frame.head()? {
         Numbered { number: HELLO, what: Tell::Failed(cause) } => Err(io::Error::other(cause)),
         told => Ok(told),
     }
+}
+
+/// Names the likely cause of bytes that are no frame: the gateway's own port differs in one digit, and speaks HTTP.
+fn foreign(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::InvalidData {
+        return error;
+    }
+    let cause = format!(
+        "it does not answer as a node does ({error}): give the node's port (cluster.listen, 8741 by default), not the \
+         gateway's own (listen)"
+    );
+    io::Error::new(io::ErrorKind::InvalidData, cause)
 }
 
 #[cfg(test)]
@@ -194,7 +207,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::future::BoxFuture;
-    use tokio::io::{AsyncReadExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
 
@@ -215,6 +228,30 @@ mod tests {
                 Ok(Box::new(near) as Stream)
             })
         }
+    }
+
+    /// Answers as a gateway's own port does.
+    struct Http;
+
+    impl Dial for Http {
+        fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Stream>> {
+            Box::pin(async {
+                let (near, mut far) = duplex(1 << 16);
+                tokio::spawn(async move {
+                    far.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await?;
+                    far.read_to_end(&mut Vec::new()).await
+                });
+                Ok(Box::new(near) as Stream)
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_speaks_http_is_told_from_a_node() {
+        let link = Link::to_any("127.0.0.1:8751", Arc::new(Http));
+        let error = link.ask(Ask::Attest { index: 0 }, Bytes::new()).await.err().unwrap();
+        let words = error.to_string();
+        assert!(words.contains("does not answer as a node") && words.contains("8741"), "{words}");
     }
 
     #[tokio::test]

@@ -11,11 +11,13 @@ use super::{Inner, Node, View};
 use crate::backup::Backup;
 use crate::clock::ClusterTime;
 use crate::control::{Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
-use crate::machine::{Restored, TTL_MAX};
+use crate::machine::{Image, Restored, TTL_MAX};
 use crate::net::{IMAGE_MAX, PART};
 
 /// The shortest rest after a restore that is not given: nobody need have asked for a ttl before the backup.
 const QUARANTINE_MIN: Duration = Duration::from_secs(90);
+/// Grants that a cluster can have made after its last entry that is known: those of a week at 7000 a second.
+const GRANTS_MAX: u64 = 1 << 32;
 pub(super) const ASTRAY: &str = "the leader answers another question";
 /// The time in which an image is kept, and the log before it goes.
 const CUT_MAX: Duration = Duration::from_secs(120);
@@ -46,6 +48,12 @@ impl Office {
             founding: tokio::sync::Mutex::default(),
         }
     }
+}
+
+/// PURE. The floor of tokens that are greater than all that was granted after an image. The clock on the wall is above those
+/// as a rule: a cluster grants less than one in a microsecond. It may have been set back, or the cluster may be young.
+fn floor_after(image: &Image, wall_us: u64) -> u64 {
+    wall_us.max(image.last_token().saturating_add(GRANTS_MAX))
 }
 
 /// A backup that is fetched. The node has one at a time.
@@ -106,14 +114,23 @@ impl Node {
         restored: Option<(ClusterTime, Restored)>,
     ) -> Result<uuid::Uuid, String> {
         let settings = EngineSettings::default();
-        let (address, floor) = (self.0.address.clone(), clock::wall_us());
+        let (address, wall) = (self.0.address.clone(), clock::wall_us());
+        let floor = restored.as_ref().map_or(wall, |(_, from)| floor_after(&from.image, wall));
         let founded = self.found(address, floor, settings, restored).await;
         founded.map_err(|error| error.to_string())
     }
 
     async fn take_backup(&self) -> Result<Report, String> {
         let taken = self.look(|machine, at| (machine.freeze(), at)).await;
-        let (image, stamp) = taken.map_err(|failure| failure.cause().to_owned())?;
+        let (image, stamp) = taken.map_err(|failure| {
+            let way_out = match self.view().cluster {
+                Some(_) => {
+                    "; without the others: stop this node, and name its folder with --from-folder"
+                }
+                None => "",
+            };
+            format!("{}{way_out}", failure.cause())
+        })?;
         let Some(image) = image else { return Err("there is no cluster yet".to_owned()) };
         let text = Backup { taken_at_us: clock::wall_us(), stamp, image }.text();
         if text.len() > BACKUP_MAX {
@@ -194,5 +211,28 @@ impl Node {
             })
         };
         self.look(read).await?.ok_or_else(super::unfounded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::machine::{Command, Founding, Machine, Operation, VERSION};
+
+    #[test]
+    fn tokens_rise_also_where_the_clock_on_the_wall_was_set_back() {
+        let mut machine = Machine::default();
+        let (cluster, token_floor) = (Uuid::from_u128(7), 1_000_000);
+        let settings = EngineSettings::default();
+        let founding =
+            Founding { cluster, token_floor, settings, version: VERSION, restored: None };
+        let operation = Operation::Found(Box::new(founding));
+        machine.apply(Command { at: ClusterTime::default(), operation }).unwrap();
+        let image = machine.freeze().unwrap();
+        assert!(image.last_token() > token_floor);
+        assert_eq!(floor_after(&image, 5), image.last_token() + GRANTS_MAX);
+        assert_eq!(floor_after(&image, 1 << 50), 1 << 50);
     }
 }

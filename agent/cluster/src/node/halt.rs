@@ -9,13 +9,13 @@ use super::Node;
 impl Node {
     /// The reason for which it serves nobody any more. A node that was stopped has none.
     pub fn halted(&self) -> Option<String> {
-        self.0.halted.borrow().clone()
+        self.0.service.halted.borrow().clone()
     }
 
     /// Waits until it serves nobody any more, and says why. Its folder is free then, or soon; what it has said to be
     /// kept is there, and a node that is started with it goes on.
     pub async fn until_halted(&self) -> String {
-        let mut halted = self.0.halted.subscribe();
+        let mut halted = self.0.service.halted.subscribe();
         // The node has the sender.
         let cause = halted.wait_for(Option::is_some).await.map(|cause| cause.clone());
         cause.ok().flatten().unwrap_or_default()
@@ -25,7 +25,7 @@ impl Node {
     pub(super) async fn halt(&self, cause: &str) {
         error!("{cause}");
         // The first reason stays.
-        self.0.halted.send_if_modified(|halted| {
+        self.0.service.halted.send_if_modified(|halted| {
             let is_first = halted.is_none();
             halted.get_or_insert_with(|| cause.to_owned());
             is_first

@@ -126,7 +126,8 @@ impl Node {
     pub fn nodes(&self) -> Nodes {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
         let voters = metrics.membership_config.membership().voter_ids().count();
-        let leads = metrics.current_leader == Some(self.0.id) && self.halted().is_none();
+        // A leader that no majority answers leads nobody: operators count leaders to see that.
+        let leads = self.view().leader == Some(self.0.id);
         let applied = metrics.last_applied.map_or(0, |id| id.index);
         let silent = self.silent().len();
         let kept = metrics.replication.filter(|_| leads).unwrap_or_default();
@@ -207,9 +208,9 @@ impl Node {
                     `tenured-gateway cluster add`"
                 .to_owned();
         }
-        // A node that has just been started learns them from its log, or from another node.
         if voters == 0 {
-            return "no node of the cluster leads, and this node does not know yet which ones vote"
+            return "this node belongs to no cluster: begin one with `tenured-gateway cluster init`, or have a node of \
+                    one add it with `tenured-gateway cluster add`"
                 .to_owned();
         }
         let quorum = voters / 2 + 1;
@@ -253,9 +254,8 @@ mod tests {
     async fn a_node_without_a_leader_names_numbers_that_it_knows() {
         let folder = TempDir::new().unwrap();
         let node = start(folder.path()).await.unwrap();
-        let unknown =
-            "no node of the cluster leads, and this node does not know yet which ones vote";
-        assert_eq!(node.leaderless(), unknown);
+        let alone = node.leaderless();
+        assert!(alone.starts_with("this node belongs to no cluster: begin one with"), "{alone}");
         let address = node.0.address.clone();
         node.found(address, 1_000, EngineSettings::default(), None).await.unwrap();
         let known = "no node of the cluster leads: 1 of its 1 must reach each other";
@@ -311,6 +311,9 @@ mod tests {
         // It goes on telling the one that it reaches that it leads.
         until(|| second.view().leader.is_none() && second.leader() == Some(first.id())).await;
         assert!(second.silence() < SILENCE_MAX);
+        // Operators count those that lead.
+        until(|| !first.nodes().leads).await;
+        assert_eq!(first.leader(), Some(first.id()), "it has not noticed");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@ mod control;
 mod halt;
 mod join;
 mod members;
+mod ready;
 mod room;
 mod time;
 mod upgrade;
@@ -91,8 +92,7 @@ struct Inner {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Its folder, which is left with the last one that writes there.
     place: Box<dyn Place>,
-    /// The reason for which it serves nobody any more.
-    halted: watch::Sender<Option<String>>,
+    service: ready::Service,
     office: control::Office,
 }
 
@@ -154,7 +154,7 @@ impl Node {
             applied,
             tasks: Mutex::default(),
             place: disk.place(),
-            halted: watch::Sender::new(None),
+            service: ready::Service::default(),
             office: control::Office::with(room::Room::of(bytes_max)),
         }));
         let tasks = [
@@ -431,9 +431,10 @@ fn no_cluster() -> Refusal {
     Refusal::Failed(unfounded())
 }
 
+const UNFOUNDED: &str = "this node has no cluster yet: found one with `tenured-gateway cluster init`, or add the node to one";
+
 fn unfounded() -> Failure {
-    let cause = "this node has no cluster yet: found one with `tenured-gateway cluster init`, or add the node to one";
-    Failure::Unavailable(cause.to_owned())
+    Failure::Unavailable(UNFOUNDED.to_owned())
 }
 
 fn astray() -> Failure {

@@ -53,6 +53,33 @@ fn what_another_program_or_machine_has_written_is_refused_with_words() {
 }
 
 #[test]
+fn a_copy_on_the_same_machine_is_refused_and_a_folder_that_moved_is_not() {
+    let place = TempDir::new().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let id = Folder::open(&path("node")).unwrap().id();
+    let copy = |from: &str, to: &str| {
+        fs::create_dir(path(to)).unwrap();
+        for file in fs::read_dir(path(from)).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), path(to).join(file.file_name())).unwrap();
+        }
+    };
+    copy("node", "twin");
+    let refused = refusal(&path("twin"));
+    assert!(refused.contains("it is a copy of") && refused.contains("twin/place"), "{refused}");
+    assert_eq!(Folder::open(&path("node")).unwrap().id(), id);
+    // Renamed; and on another disk, which is mounted where the first one was.
+    fs::rename(path("node"), path("elsewhere")).unwrap();
+    assert_eq!(Folder::open(&path("elsewhere")).unwrap().id(), id);
+    fs::rename(path("elsewhere"), path("before")).unwrap();
+    copy("before", "elsewhere");
+    assert_eq!(Folder::open(&path("elsewhere")).unwrap().id(), id);
+    // A folder of an earlier release does not say where it was.
+    fs::remove_file(path("twin").join("place")).unwrap();
+    assert_eq!(Folder::open(&path("twin")).unwrap().id(), id);
+}
+
+#[test]
 fn a_folder_that_has_lost_a_file_is_refused() {
     for (name, words) in
         [("log.sqlite", "its log is of no node"), ("image.sqlite", "its image of no node")]

@@ -4,6 +4,7 @@
 mod disks;
 mod folder;
 mod hostile;
+mod recovery;
 mod running;
 mod slow;
 mod time;

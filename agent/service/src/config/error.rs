@@ -21,6 +21,16 @@ pub enum Origin {
     Flag(&'static str),
 }
 
+impl Origin {
+    /// The variable of the environment, if it is one.
+    pub fn variable(&self) -> Option<&str> {
+        match self {
+            Origin::Environment(variable) => Some(variable),
+            Origin::Default | Origin::File { .. } | Origin::Flag(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -191,7 +191,12 @@ impl<C: Configuration> Loaded<C> {
                 return Err(wrong(key, format!("{value:?}"), &origin, "must be UTF-8".to_owned()));
             };
             // A variable that was made of a file may end with the file's line break.
-            self.set(key, text.trim_ascii_end(), origin)?;
+            let text = text.trim_ascii_end();
+            // Clients take one that is empty for none, too.
+            let is_shared = C::SHARED.iter().any(|(shared, _)| shared == variable);
+            if !(text.is_empty() && is_shared) {
+                self.set(key, text, origin)?;
+            }
         }
         // Only a warning: Kubernetes makes such variables of its own for a service of this name.
         for variable in environment.variables.keys() {

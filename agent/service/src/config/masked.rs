@@ -1,7 +1,8 @@
 //! A wrong URL as it can be shown: all that a typing error may be in, and never the password.
 
 /// Parameters of a URL that are no secrets.
-const OPEN: [&str; 2] = ["db", "sentinel_user"];
+const OPEN: [&str; 5] =
+    ["db", "sentinel_user", "sslmode", "target_session_attrs", "channel_binding"];
 
 const HIDDEN: &str = "***";
 
@@ -128,6 +129,10 @@ mod tests {
         check("redis+sentinel://a:26379,b:1/m/0?db=3", "redis+sentinel://a:26379,b:1/m/0?db=3");
         let url = "redis+sentinel://h.x/m?sentinel_user=me&sentinel_password=hunter2";
         check(url, "redis+sentinel://h.x/m?sentinel_user=me&sentinel_password=***");
+        check(
+            "postgres://me:x@db.x/a?sslmode=prefer&y=z",
+            "postgres://me:***@db.x/a?sslmode=prefer&y=***",
+        );
     }
 
     #[test]

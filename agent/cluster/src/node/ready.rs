@@ -1,0 +1,88 @@
+//! The readiness of a node for requests: it votes in a cluster, and has applied the entries of that cluster.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use openraft::async_runtime::watch::WatchReceiver as _;
+use tokio::sync::watch;
+
+use super::{Node, UNFOUNDED};
+use crate::net::Question;
+
+/// Entries by which a node may be behind its own log while it keeps up.
+const BEHIND_MAX: u64 = 1000;
+
+/// The facts that decide whether a node serves.
+#[derive(Default)]
+pub(super) struct Service {
+    /// The reason for which it serves nobody any more.
+    pub(super) halted: watch::Sender<Option<String>>,
+    /// Since it started it has applied what its cluster had.
+    has_caught_up: AtomicBool,
+}
+
+impl Node {
+    /// Waits until this node has applied what the cluster had when it was asked after the start.
+    pub(crate) async fn catch_up(self) {
+        while self.halted().is_none() {
+            // Each question waits for a leader.
+            if self.question(Question::Latest).await.is_ok() {
+                self.0.service.has_caught_up.store(true, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// The reason for which no requests should be sent to this node yet. A majority that is lost later is none: the
+    /// refusals of the gateway say that better than a node that balancers hide.
+    pub(crate) fn unready(&self) -> Option<String> {
+        if let Some(cause) = self.halted() {
+            return Some(cause);
+        }
+        let (view, members) = (self.view(), self.members());
+        if !members.is_empty() && !members.contains_key(&self.id()) {
+            return Some(self.leaderless());
+        }
+        if members.is_empty() {
+            return Some(UNFOUNDED.to_owned());
+        }
+        if !view.voters.contains_key(&self.id()) {
+            return Some(
+                "this node does not vote in its cluster yet: it is being added".to_owned(),
+            );
+        }
+        if !self.0.service.has_caught_up.load(Ordering::Acquire) {
+            let wait = match view.leader {
+                Some(leader) => format!("node {leader:x} leads, and gives it what it lacks"),
+                None => self.leaderless(),
+            };
+            return Some(format!(
+                "this node has not caught up with its cluster since it started: {wait}"
+            ));
+        }
+        let last = self.0.raft.metrics().borrow_watched().last_log_index.unwrap_or_default();
+        let behind = last.saturating_sub(view.applied);
+        (behind > BEHIND_MAX).then(|| {
+            format!("this node is {behind} entries behind its log, {BEHIND_MAX} at most are well: look at its disk")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tenure_core::engine::EngineSettings;
+
+    use super::super::halt::tests::start;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_is_ready_once_it_votes_and_has_caught_up() {
+        let folder = TempDir::new().unwrap();
+        let node = start(folder.path()).await.unwrap();
+        assert!(node.unready().unwrap().contains("no cluster yet"));
+        let address = node.0.address.clone();
+        node.found(address, 1_000, EngineSettings::default(), None).await.unwrap();
+        assert!(node.unready().unwrap().contains("has not caught up"));
+        node.clone().catch_up().await;
+        assert_eq!(node.unready(), None);
+    }
+}
