@@ -1,16 +1,20 @@
 //! Commands about a cluster: each asks a node, as a rule the one of this host.
 
+mod backup;
+mod recovery;
+
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Error};
 use clap::{Args, Subcommand};
 use tenure_cluster::control::{Client, Control, MemberStatus, Report, Status};
 use tenure_stores::settings::Stores;
+
+use self::backup::BackupArgs;
 
 /// The pause between two looks at a node that is given everything.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -19,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ClusterArgs {
     /// Node to ask, HOST:PORT; the one of this host, at cluster.address, if it is not given.
-    #[arg(long, value_name = "ADDRESS", global = true)]
+    #[arg(long, value_name = "ADDRESS", global = true, value_parser = tenure_cluster::address)]
     node: Option<String>,
     #[command(subcommand)]
     command: ClusterCommand,
@@ -32,6 +36,7 @@ enum ClusterCommand {
     /// Add a node, which runs with --cluster and belongs to no cluster yet. It is given everything, and votes then.
     Add {
         /// The node's cluster.address, HOST:PORT.
+        #[arg(value_parser = tenure_cluster::address)]
         address: String,
     },
     /// Take a node out, by its id or its address. It may be gone for good.
@@ -40,17 +45,14 @@ enum ClusterCommand {
         #[arg(value_name = "NODE")]
         member: String,
     },
-    /// Show the nodes: who leads, who votes, who is behind, who does not answer.
+    /// Show the nodes: who leads, who votes, who is behind, who does not answer. Ends with status 69 where no node leads.
     Status {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Write a backup of everything to a file that is not there yet.
-    Backup {
-        /// The file; only its owner can read it.
-        file: PathBuf,
-    },
+    Backup(BackupArgs),
     /// Begin a cluster of this node alone with a backup; the node belongs to no cluster yet.
     ///
     /// Nothing is granted until the quarantine is over: what was granted after the backup may be valid so long. Tokens
@@ -59,6 +61,20 @@ enum ClusterCommand {
         file: PathBuf,
         /// The time in which nothing is granted. Default: the longest ttl that anybody had asked for before the backup, 90s at
         /// least; give more if a program may have asked for a longer one after it.
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        quarantine: Option<Duration>,
+    },
+    /// Begin a cluster of this node alone with the folder of a node whose cluster has lost its majority for good.
+    ///
+    /// The node whose folder it is has stopped, and this one belongs to no cluster yet: move the folder aside, and start the
+    /// gateway with an empty one. As for restore, nothing is granted until the quarantine is over, and tokens are greater
+    /// than all before. Nodes of the old cluster must never run again: that is refused while one of them answers.
+    Recover {
+        /// The folder, cluster.folder of the node that has stopped; run this as its owner.
+        #[arg(long, value_name = "FOLDER")]
+        from_folder: PathBuf,
+        /// The time in which nothing is granted. Default: the longest ttl that the folder knows of, 90s at least; give more if
+        /// a program may have asked for a longer one since.
         #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
         quarantine: Option<Duration>,
     },
@@ -71,15 +87,14 @@ impl ClusterArgs {
     ///
     /// For people.
     pub fn run(&self, stores: &Stores) -> anyhow::Result<()> {
-        let client = tenure_cluster::client(stores, self.node.as_deref())
-            .map_err(|broken| Error::msg(format!("{} {}", broken.key, broken.rule)))?;
+        let client = way(stores, self.node.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.context("cannot start")?.block_on(self.command.run(&client))
+        runtime.context("cannot start")?.block_on(self.command.run(&client, stores))
     }
 }
 
 impl ClusterCommand {
-    async fn run(&self, client: &Client) -> anyhow::Result<()> {
+    async fn run(&self, client: &Client, stores: &Stores) -> anyhow::Result<()> {
         match self {
             ClusterCommand::Init => match client.ask(Control::Init).await? {
                 Report::Founded(cluster) => say(&format!(
@@ -96,18 +111,17 @@ impl ClusterCommand {
                     "node {node:x} is out; stop it, and wipe its folder before it is used again"
                 ))
             }
-            ClusterCommand::Status { json: true } => {
-                say(&serde_json::to_string_pretty(&shape(&status(client).await?))?)
+            ClusterCommand::Status { json } => {
+                let status = status(client).await?;
+                match json {
+                    true => say(&serde_json::to_string_pretty(&shape(&status))?)?,
+                    false => say(table(&status).trim_end())?,
+                }
+                led(&status)
             }
-            ClusterCommand::Status { json: false } => say(table(&status(client).await?).trim_end()),
-            ClusterCommand::Backup { file } => {
-                let mut to = create(file)?;
-                let taken = write(client, &mut to).await;
-                let bytes = taken.inspect_err(|_| {
-                    // Nobody is to take a part of it for a backup.
-                    let _ = fs::remove_file(file);
-                })?;
-                say(&format!("{}: {bytes} bytes", file.display()))
+            ClusterCommand::Backup(backup) => backup.run(client).await,
+            ClusterCommand::Recover { from_folder, quarantine } => {
+                recovery::recover(client, stores, from_folder, *quarantine).await
             }
             ClusterCommand::Restore { file, quarantine } => {
                 let text = fs::read(file).with_context(|| format!("{}", file.display()))?;
@@ -125,10 +139,28 @@ impl ClusterCommand {
     }
 }
 
+/// The way to a node, or to the one of this host.
+fn way(stores: &Stores, node: Option<&str>) -> anyhow::Result<Client> {
+    let client = tenure_cluster::client(stores, node);
+    client.map_err(|broken| Error::msg(format!("{} {}", broken.key, broken.rule)))
+}
+
 async fn status(client: &Client) -> anyhow::Result<Status> {
     match client.ask(Control::Status).await? {
         Report::Status(status) => Ok(*status),
         _ => Err(astray()),
+    }
+}
+
+/// Fails where no node leads: scripts go by the exit status.
+fn led(status: &Status) -> anyhow::Result<()> {
+    match (status.leader, status.cluster) {
+        (Some(_), _) => Ok(()),
+        (None, None) => Err(Error::msg("the node belongs to no cluster")),
+        (None, Some(_)) => Err(Error::msg(
+            "no node leads, and nothing is granted or renewed: start the nodes that are down; if most of them are gone for \
+             good, `tenured-gateway cluster recover --help` says what is left to do",
+        )),
     }
 }
 
@@ -139,7 +171,9 @@ async fn add(client: &Client, address: &str) -> anyhow::Result<()> {
     loop {
         match tokio::time::timeout(LOOK_EVERY, &mut adding).await {
             Ok(Ok(Report::Added(node))) => {
-                return say(&format!("node {node:x} at {address} votes"));
+                let voters = status(client).await.map(|status| voters(&status)).unwrap_or_default();
+                let even = tenure_cluster::even_voters(voters).unwrap_or_default();
+                return say(&format!("node {node:x} at {address} votes{even}"));
             }
             Ok(Ok(_)) => return Err(astray()),
             Ok(Err(error)) => return Err(error.into()),
@@ -168,6 +202,10 @@ fn found(status: &Status, member: &str) -> anyhow::Result<u64> {
         let known = status.members.iter().map(|(id, it)| format!("{id:x} at {}", it.address));
         format!("no node {member} in the cluster: it has {}", known.collect::<Vec<_>>().join(", "))
     })
+}
+
+fn voters(status: &Status) -> usize {
+    status.members.values().filter(|member| member.votes).count()
 }
 
 fn latest(status: &Status) -> Option<u64> {
@@ -201,14 +239,16 @@ fn table(status: &Status) -> String {
             status.node
         );
     };
-    let voters = status.members.values().filter(|member| member.votes).count();
+    let voters = voters(status);
     let needed = voters / 2 + 1;
     let leader = if status.leader.is_some() { "" } else { "; NONE LEADS" };
+    let vote = match voters {
+        1 => "1 node votes".to_owned(),
+        _ => format!("{voters} nodes vote, {needed} must reach each other"),
+    };
+    let even = tenure_cluster::even_voters(voters).unwrap_or_default();
     // Writing to a text cannot fail.
-    let _ = writeln!(
-        text,
-        "cluster {cluster}: {voters} nodes vote, {needed} must reach each other{leader}"
-    );
+    let _ = writeln!(text, "cluster {cluster}: {vote}{even}{leader}");
     if let Some(stopped) = &status.stopped {
         let _ = writeln!(text, "node {:x} serves nobody: {stopped}", status.node);
     }
@@ -267,17 +307,6 @@ fn shape(status: &Status) -> serde_json::Value {
     })
 }
 
-fn create(file: &Path) -> anyhow::Result<File> {
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    made.with_context(|| format!("{}: must be a file that is not there yet", file.display()))
-}
-
-async fn write(client: &Client, to: &mut File) -> anyhow::Result<usize> {
-    let text = client.backup().await?;
-    to.write_all(text.as_bytes()).and_then(|()| to.sync_all()).context("cannot write")?;
-    Ok(text.len())
-}
-
 fn say(text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{text}").context("cannot write")
 }
@@ -315,7 +344,7 @@ mod tests {
             (0xc, "three:8741", false, None),
         ]);
         let expected = "\
-cluster 00000000-0000-0000-0000-000000000000: 2 nodes vote, 2 must reach each other
+cluster 00000000-0000-0000-0000-000000000000: 2 nodes vote, 2 must reach each other; 2 are no safer than 1: add a node, to have 3, or take one out
 NODE              ADDRESS     ROLE           ENTRIES  STATE
 a                 one:8741    leader              30  ok
 b                 two:8741    follower            10  20 entries behind
@@ -328,6 +357,13 @@ c                 three:8741  joining              -  does not answer
         }
         let words = "goes by version 2, and by 3 once all nodes know it and answer; to be upgraded still: three:8741\n";
         assert!(table(&upgrading).ends_with(words), "{}", table(&upgrading));
+        let mut alone = status.clone();
+        alone.leader = None;
+        alone.members.retain(|id, _| *id == 0xa);
+        assert!(table(&alone).contains(": 1 node votes; NONE LEADS\n"), "{}", table(&alone));
+        assert!(led(&status).is_ok());
+        let words = led(&alone).unwrap_err().to_string();
+        assert!(words.contains("no node leads") && words.contains("cluster recover"), "{words}");
         assert_eq!(found(&status, "two:8741").unwrap(), 0xb);
         assert_eq!(found(&status, "c").unwrap(), 0xc);
         let error = found(&status, "d").unwrap_err().to_string();

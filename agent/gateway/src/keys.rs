@@ -19,6 +19,9 @@ const NO_PLACE: &str = "where are the keys? Give the settings of the gateway (--
 /// Said where nobody could note that a join key was used.
 const NOT_IN_FILE: &str = "--once: join keys take keys in a Redis or Postgres, where their use is noted, and these are in a file: give \
      --keys-in-store, and that store as --upstream, or leave --once out";
+/// Said of a key that was made just now: a gateway looks for new keys every second in the store, every two in a file.
+const KNOWN_WITHIN: &str =
+    "tenured-gateway: running gateways let this key in within 5 s; until then they answer 401";
 /// How a key is said to end.
 const ENDS: &str =
     "must be a time such as 30d or 12h, or a date such as 2027-01-31 or 2027-01-31T12:00:00Z";
@@ -28,7 +31,8 @@ pub enum KeysCommand {
     /// Make a key: it is shown once, after the lines that let it in, to be added to the file of keys.
     #[command(after_help = EXAMPLES)]
     New(NewKey),
-    /// Make a key and add it to those in the store, or to the file of keys: it is shown once.
+    /// Make a key and add it to those in the store, or to the file of keys: it is shown once. Running
+    /// gateways let it in within 5 s.
     #[command(after_help = EXAMPLES)]
     Add(NewKey),
     /// List the keys: id, principal, end, last use (in the store, a minute or so behind) and bounds. No secret is in it.
@@ -190,13 +194,18 @@ impl Place {
     }
 }
 
-fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start")?.block_on(work)
 }
 
+/// Shows a key. Scripts read standard output, so that what people should know beside it goes elsewhere.
 fn show(new: Option<New>) -> anyhow::Result<()> {
-    new.map_or(Ok(()), |new| say(&new.text))
+    let Some(new) = new else { return Ok(()) };
+    say(&new.text)?;
+    // Without standard error the key is as good.
+    let _ = writeln!(io::stderr(), "{KNOWN_WITHIN}");
+    Ok(())
 }
 
 fn say(text: &str) -> anyhow::Result<()> {

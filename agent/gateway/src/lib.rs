@@ -8,6 +8,7 @@
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
 //! | `face/grpc/`, `face/routing/` | over gRPC: the control plane of RFC-049; registration of proxies, and streams of routes |
 //! | `mailbox.rs` | Pure: checks and decides calls of the control plane |
+//! | `quarantine.rs` | the command that has a store which lost data grant again |
 //! | `local_key.rs` | the key of the programs of the gateway's user, and the address of the page with it |
 //! | `gateway_run.rs` | which gateway this is, and which run of it |
 //! | `tls/` | the gateway's certificate, and those of its clients |
@@ -42,6 +43,7 @@ pub mod keys;
 pub mod local_key;
 pub mod mailbox;
 pub mod metrics;
+pub mod quarantine;
 mod reload;
 mod reports;
 pub mod routes;

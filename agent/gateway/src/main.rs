@@ -64,6 +64,10 @@ fn main() -> ExitCode {
         (Some(Command::Cluster(command)), Ok(loaded)) => {
             command.run(&loaded.config.stores).map_err(unavailable)
         }
+        (Some(Command::Quarantine(command)), Ok(loaded)) => command
+            .run(&*loaded.config.opener)
+            .map_err(unavailable)
+            .and_then(|done| print(&format!("{done}\n"))),
         (Some(Command::Page), Ok(loaded)) => local_key::page(&loaded.config)
             .map_err(unavailable)
             .and_then(|address| print(&format!("{address}\n"))),
@@ -136,6 +140,7 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
         }
     };
     let access = access.with_certificate_rights(settings.certificate_rights);
+    let access = access.with_people(settings.signed_in());
     let trail = match &settings.audit {
         None => Trail::default(),
         Some(path) => {
@@ -204,6 +209,7 @@ fn run(
         daemon: "gateway",
         runtime_dir: (&settings.runtime_dir, 0o700),
         state_dir: (&settings.state_dir, 0o700),
+        is_default: false,
     })?;
     // Until the end: of a gateway that is no more it lets nobody in.
     let _left = local.map(|key| key.leave(&runtime_dir)).transpose()?;

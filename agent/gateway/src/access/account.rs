@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, Claim, ClaimId, Failure, GoneReason, HistoryEntry, Request, Resource, SessionId,
-    SessionRecord,
+    Answer, Claim, ClaimId, Failure, GoneReason, HistoryEntry, Request, Resource, Revocation,
+    SessionId, SessionRecord,
 };
 use tenure_core::time::Boottime;
+use tenure_stores::settings::value::show;
 use tenure_wire::Happened;
 
 use super::bounds::{Denied, KeyBounds};
@@ -180,8 +181,9 @@ impl Account {
                 let outcome = if *found { "ended" } else { NOT_FOUND };
                 facts.push(Fact { session: Some(*session), ..Fact::new(Event::Release, outcome) });
             }
-            (Request::Revoke { resource, token, .. }, Ok(Answer::Revoked(count))) => {
-                let fact = Fact::new(Event::Revocation, &format!("revoked {count}"));
+            (Request::Revoke { resource, token, revocation }, Ok(Answer::Revoked(count))) => {
+                let said = revocation.as_deref().filter(|_| *count > 0);
+                let fact = Fact::new(Event::Revocation, &revoked(*count, said));
                 facts.push(Fact { resource: Some(resource.clone()), token: *token, ..fact });
             }
             // One that is not known to have happened takes room for as long as it may last.
@@ -252,6 +254,20 @@ impl Account {
     fn own(&self) -> MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The outcome of a revocation, with its reason and for how long its losers are kept from it.
+fn revoked(count: u64, said: Option<&Revocation>) -> String {
+    let mut outcome = format!("revoked {count}");
+    if let Some(Revocation { reason, for_ms, .. }) = said {
+        if *for_ms > 0 {
+            outcome += &format!(" for {}", show(Duration::from_millis(*for_ms)));
+        }
+        if let Some(reason) = reason {
+            outcome += &format!(": {reason}");
+        }
+    }
+    outcome
 }
 
 fn registered(now: Boottime, record: &SessionRecord, is_there: bool) -> Registered {

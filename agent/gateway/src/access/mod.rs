@@ -16,6 +16,8 @@ mod quotas;
 mod reads;
 mod rights;
 mod shared;
+mod signed_in;
+mod stranger;
 mod written;
 
 use std::collections::HashSet;
@@ -46,6 +48,8 @@ pub use self::reads::{Reads, Turn};
 pub(crate) use self::reads::{is_large, rows};
 pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};
+pub use self::signed_in::{People, SignedIn};
+pub use self::stranger::{Lapse, Stranger};
 pub use self::written::WrittenBounds;
 use tenure_stores::gateway::key::Shown;
 pub use tenure_stores::gateway::key::{KeyId, New};
@@ -92,6 +96,17 @@ pub struct Admission {
     pub bounds: Arc<KeyBounds>,
 }
 
+/// The proof by which a caller was let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// The gateway asks for none.
+    None,
+    Key,
+    Certificate,
+    /// The word of a reverse proxy.
+    Proxy,
+}
+
 /// Somebody who was let in.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -99,8 +114,9 @@ pub struct Caller {
     pub bounds: Arc<KeyBounds>,
     /// `None` where it showed none.
     pub key: Option<KeyId>,
-    /// When the certificate that it was let in by expires, in s since 1970.
-    certified_until: Option<u64>,
+    proof: Proof,
+    /// When the certificate that it was let in by expires, or its proxy is to judge it anew, in s since 1970.
+    until: Option<u64>,
     /// `None` where it is not known.
     pub peer: Option<SocketAddr>,
     /// Its call. A stream outlives the call that opened it.
@@ -116,15 +132,13 @@ impl Caller {
     pub fn needs(&self, right: Right, what: impl FnOnce() -> String) -> Result<(), Lacking> {
         match self.has(right) {
             true => Ok(()),
-            false => {
-                Err(Lacking { right, what: what(), by_certificate: self.certified_until.is_some() })
-            }
+            false => Err(Lacking { right, what: what(), proof: self.proof }),
         }
     }
 
     /// True if it was let in without showing who it is.
     pub fn is_anybody(&self) -> bool {
-        self.key.is_none() && self.certified_until.is_none()
+        self.key.is_none() && self.proof == Proof::None
     }
 
     /// The principal, and the address that it calls from, for people.
@@ -168,44 +182,6 @@ impl Caller {
     }
 }
 
-/// Why somebody is not let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
-    #[error("a key is needed, in the header Authorization: Bearer KEY")]
-    NoKey,
-    /// It says no more: whoever guesses learns nothing.
-    #[error(
-        "this key is not known, was revoked, or has expired; ask the gateway's administrator for another"
-    )]
-    WrongKey,
-    #[error("a certificate is needed that names one spiffe:// URI, or has one common name")]
-    NoCertificate,
-    /// One that the gateway does not know, while it cannot ask the store.
-    #[error("whether this key is good cannot be told while the store does not answer; try again")]
-    Doubtful,
-    #[error(
-        "this is a join key, good for nothing but the exchange for an agent's own: put it into upstream_secret_file of \
-         one agent, and restart that"
-    )]
-    JoinKey,
-    #[error(
-        "this join key was exchanged for an agent's own already; ask the gateway's administrator for another"
-    )]
-    UsedJoinKey,
-    #[error("the certificate of this connection has expired; connect again with a new one")]
-    Expired,
-}
-
-/// The reason for which an admission holds no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Lapse {
-    /// Its certificate has expired, or its key is good no more, or for another principal.
-    #[error(transparent)]
-    Key(#[from] Stranger),
-    #[error("the bounds of this key were changed; connect again to go by the new ones")]
-    Bounds,
-}
-
 /// The rule by which callers are let in, and those whom certificates named.
 #[derive(Debug)]
 pub struct Access {
@@ -213,6 +189,8 @@ pub struct Access {
     known: Known,
     /// The bounds of callers that a certificate lets in: their rights, and no others.
     certified: Arc<KeyBounds>,
+    /// The people that proxies sign in.
+    signed_in: Option<SignedIn>,
     /// There may be keys that the gateway does not know of.
     is_doubtful: AtomicBool,
 }
@@ -263,6 +241,7 @@ impl Access {
             rule,
             known: Known::default(),
             certified: Arc::default(),
+            signed_in: None,
             is_doubtful: AtomicBool::new(false),
         }
     }
@@ -272,6 +251,29 @@ impl Access {
     pub fn with_certificate_rights(mut self, rights: Rights) -> Access {
         self.certified = Arc::new(KeyBounds { rights, ..KeyBounds::default() });
         self
+    }
+
+    /// The same, with people that proxies sign in.
+    #[must_use]
+    pub fn with_people(mut self, signed_in: Option<SignedIn>) -> Access {
+        self.signed_in = signed_in;
+        self
+    }
+
+    /// The person that a proxy says a request is of; `None` for a caller that shows something itself.
+    ///
+    /// # Errors
+    ///
+    /// When the word of this proxy is not taken for it.
+    pub fn person<B>(&self, request: &Request<B>) -> Result<Option<Caller>, Stranger> {
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
+        let (Some(signed_in), Some(address)) = (&self.signed_in, peer) else { return Ok(None) };
+        let Some((person, bounds)) = signed_in.person(request, address.ip(), now())? else {
+            return Ok(None);
+        };
+        let principal = self.known.principal(&person);
+        let (proof, until) = (Proof::Proxy, Some(person.expires_at));
+        Ok(Some(Caller { principal, bounds, key: None, proof, until, peer, call: Weak::new() }))
     }
 
     /// Says whether there may be keys that this gateway does not know of: nobody is refused for good then.
@@ -334,9 +336,9 @@ impl Access {
         let peer = peer.map(|peer| peer.address);
         if let Some(certified) = certified {
             let Admission { principal, bounds } = self.certified(certified)?;
-            let certified_until = Some(certified.expires_at);
+            let (proof, until) = (Proof::Certificate, Some(certified.expires_at));
             let call = Weak::new();
-            return Ok(Caller { principal, bounds, key: None, certified_until, peer, call });
+            return Ok(Caller { principal, bounds, key: None, proof, until, peer, call });
         }
         let (Admission { principal, bounds }, key, is_used) = match &self.rule {
             Rule::Anybody(admission) => (admission.clone(), None, false),
@@ -355,7 +357,8 @@ impl Access {
         if bounds.is_once && !joins {
             return Err(if is_used { Stranger::UsedJoinKey } else { Stranger::JoinKey });
         }
-        Ok(Caller { principal, bounds, key, certified_until: None, peer, call: Weak::new() })
+        let proof = if key.is_some() { Proof::Key } else { Proof::None };
+        Ok(Caller { principal, bounds, key, proof, until: None, peer, call: Weak::new() })
     }
 
     /// What a certificate lets its owner have: bounds are of keys, so it has none but rights.
@@ -389,7 +392,7 @@ impl Access {
     ///
     /// When the caller would not be let in now, or with other bounds.
     pub fn still_lets_in(&self, caller: &Caller) -> Result<(), Lapse> {
-        if let Some(until) = caller.certified_until {
+        if let Some(until) = caller.until {
             return if now() < until { Ok(()) } else { Err(Stranger::Expired.into()) };
         }
         let was = (&*caller.principal, &caller.bounds);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::Proof;
+
 /// A deed that concerns other principals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Right {
@@ -127,16 +129,20 @@ impl FromStr for Right {
 pub struct Lacking {
     pub right: Right,
     pub(super) what: String,
-    /// It was let in by a certificate, and not by a key.
-    pub(super) by_certificate: bool,
+    pub(super) proof: Proof,
 }
 
 impl fmt::Display for Lacking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lacking { right, what, by_certificate } = self;
-        let (bearer, way) = match by_certificate {
-            true => ("certificates do", format!("add {right} to certificate_rights")),
-            false => ("this key does", format!("make a key with it: keys add --right {right}")),
+        let Lacking { right, what, proof } = self;
+        let (bearer, way) = match proof {
+            Proof::Certificate => ("certificates do", format!("add {right} to certificate_rights")),
+            Proof::Proxy => {
+                ("this person does", format!("add {right} to the rights of a section [[people]]"))
+            }
+            Proof::Key | Proof::None => {
+                ("this key does", format!("make a key with it: keys add --right {right}"))
+            }
         };
         write!(
             f,
@@ -171,14 +177,16 @@ mod tests {
         let mut lacking = Lacking {
             right: Right::Revoke,
             what: "taking leader \"a\" away".to_owned(),
-            by_certificate: false,
+            proof: Proof::Key,
         };
         assert_eq!(
             lacking.to_string(),
             "taking leader \"a\" away takes the right \"revoke\", which this key does not have; ask the gateway's \
              administrator to make a key with it: keys add --right revoke"
         );
-        lacking.by_certificate = true;
+        lacking.proof = Proof::Certificate;
         assert!(lacking.to_string().ends_with("add revoke to certificate_rights"));
+        lacking.proof = Proof::Proxy;
+        assert!(lacking.to_string().ends_with("add revoke to the rights of a section [[people]]"));
     }
 }

@@ -1,12 +1,12 @@
 //! Keys in the store, which every gateway over it goes by.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tenure_core::model::Failure;
 use tenure_stores::keyring::{Joined, KeyRecord, Keyring};
 use tokio::sync::{Mutex, MutexGuard};
-use tracing::error;
+use tracing::{error, info, warn};
 
 use super::edit::{Edit, EditError};
 use super::file::{Keys, KeysError};
@@ -19,7 +19,10 @@ const EXPIRED_KEPT_S: u64 = 24 * 60 * 60;
 
 /// The keys of a store.
 #[derive(Debug, Clone)]
-pub struct StoreKeys(Arc<dyn Keyring>, Arc<Mutex<()>>);
+pub struct StoreKeys(Arc<dyn Keyring>, Arc<Mutex<()>>, Arc<Kept>);
+
+/// The keys as they were read last, for a store that comes back without its data.
+type Kept = std::sync::Mutex<Vec<KeyRecord>>;
 
 /// Why the keys of a store cannot be changed. They stay as they were, or the change is not whole and can be
 /// made again.
@@ -39,7 +42,7 @@ impl From<Failure> for StoreKeysError {
 
 impl StoreKeys {
     pub fn new(ring: Arc<dyn Keyring>) -> StoreKeys {
-        StoreKeys(ring, Arc::default())
+        StoreKeys(ring, Arc::default(), Arc::default())
     }
 
     /// The turn of whoever reads all keys, to go by them.
@@ -56,14 +59,32 @@ impl StoreKeys {
         self.0.version().await
     }
 
-    /// All keys. One that cannot be read lets nobody in, and is logged.
+    /// All keys. One that cannot be read lets nobody in, and is logged. A store that came back without its data is
+    /// given those that were read last: with none at all every caller would be refused for good.
     ///
     /// # Errors
     ///
     /// As the store fails.
     pub async fn read(&self) -> Result<Keys, Failure> {
+        let mut records = self.0.all().await?;
+        if records.is_empty() && self.has_lost_all().await? {
+            let kept = self.kept().clone();
+            let count = kept.len();
+            match self.0.restore(kept).await? {
+                true => warn!(
+                    keys = count,
+                    "the store came back without its keys: they were put back as this gateway knew them; a store \
+                     that loses its data loses holds as well, see docs/redis.md"
+                ),
+                false => {
+                    info!("the store came back without its keys, and another gateway put them back")
+                }
+            }
+            records = self.0.all().await?;
+        }
+        self.kept().clone_from(&records);
         let mut keys = Keys::default();
-        for record in self.0.all().await? {
+        for record in records {
             let id = record.id.clone();
             let added = written(record).and_then(|key| keys.add_one(key));
             if let Err(error) = added {
@@ -79,7 +100,21 @@ impl StoreKeys {
     ///
     /// As the store fails.
     pub async fn ids(&self) -> Result<HashSet<KeyId>, Failure> {
-        Ok(self.0.ids().await?.iter().filter_map(|id| KeyId::parse(id)).collect())
+        let mut ids = self.0.ids().await?;
+        if ids.is_empty() && self.has_lost_all().await? {
+            // They were not taken out, and are put back when the store takes them.
+            ids = self.kept().iter().map(|key| key.id.clone()).collect();
+        }
+        Ok(ids.iter().filter_map(|id| KeyId::parse(id)).collect())
+    }
+
+    /// True if there were keys, and the store knows nothing of any.
+    async fn has_lost_all(&self) -> Result<bool, Failure> {
+        Ok(!self.kept().is_empty() && self.0.is_new().await?)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<KeyRecord>> {
+        self.2.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes keys that expired so long ago that no gateway's clock lets them in.

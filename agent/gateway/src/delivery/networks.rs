@@ -43,7 +43,7 @@ impl Network {
         Network { first: address, length }
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address) {
             (IpAddr::V4(first), IpAddr::V4(it)) => {
                 let differs = u128::from(first.to_bits() ^ it.to_bits());

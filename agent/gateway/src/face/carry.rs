@@ -21,7 +21,7 @@ use super::looks::Looks;
 use super::owners;
 use super::presence;
 use super::refused::Refused;
-use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, Right, StoreKeys};
+use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, Right, StoreKeys, Stranger};
 use crate::store::{Gone, Observer, Then};
 use crate::trail::By;
 
@@ -117,8 +117,16 @@ impl Face {
     ///
     /// 401.
     pub(super) fn let_in<B>(&self, call: &Call<B>) -> Result<Caller, Refused> {
-        let caller = self.access.caller(call).map_err(Refused::from);
-        let caller = caller.inspect_err(|refused| {
+        self.greet(call, self.access.caller(call))
+    }
+
+    /// Writes down who was not let in.
+    fn greet<B>(
+        &self,
+        call: &Call<B>,
+        caller: Result<Caller, Stranger>,
+    ) -> Result<Caller, Refused> {
+        let caller = caller.map_err(Refused::from).inspect_err(|refused| {
             let peer = call.extensions().get::<Peer>().map(|peer| peer.address);
             self.note_refusal(By { peer, ..By::default() }, refused);
         })?;
@@ -134,7 +142,22 @@ impl Face {
     ///
     /// 401 and 429.
     pub(super) fn admit<B>(&self, call: &Call<B>, beats: bool) -> Result<Caller, Refused> {
-        let mut caller = self.let_in(call)?;
+        self.begin(call, self.let_in(call)?, beats)
+    }
+
+    /// The same for a request of the status page; a proxy may have signed its person in.
+    ///
+    /// # Errors
+    ///
+    /// 401, 403 and 429.
+    pub(super) fn admit_person<B>(&self, call: &Call<B>) -> Result<Caller, Refused> {
+        let person = self.access.person(call).transpose();
+        let caller = person.unwrap_or_else(|| self.access.caller(call));
+        self.begin(call, self.greet(call, caller)?, false)
+    }
+
+    fn begin<B>(&self, call: &Call<B>, caller: Caller, beats: bool) -> Result<Caller, Refused> {
+        let mut caller = caller;
         let paced = caller.pace(beats).map_err(|wait| Refused::too_fast(&caller, wait));
         let call_under_way = paced.and_then(|()| {
             let begun = caller.begin_call(beats, &self.budgets.allowance);

@@ -38,13 +38,17 @@ struct StoreHealth {
 }
 
 /// Tells whether requests may be sent here. A store that does not answer is no reason against it: a balancer
-/// would hide the refusals that say so.
+/// would hide the refusals that say so. A node of a cluster that has not joined it, or not caught up, is one: the next
+/// node is not to be replaced before.
 pub(super) async fn readyz(State(face): State<Arc<Face>>) -> Result<&'static str, Refused> {
     if face.drain.is_cancelled() {
         return Err(Refused::new(Code::Stopping, "the gateway is stopping"));
     }
     match timeout(WITHIN, face.store.health()).await {
-        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Ok(health)) => match health.unready {
+            None => Ok("ready\n"),
+            Some(cause) => Err(Refused::new(Code::UpstreamUnavailable, cause)),
+        },
         Ok(Err(gone)) => Err(Refused::new(Code::Stopping, gone.to_string())),
         Err(_) => {
             Err(Refused::new(Code::UpstreamUnavailable, "the store's thread does not answer"))

@@ -152,6 +152,10 @@ impl From<Stranger> for Refused {
                 refused.0.retry_after_ms = Some(RETRY_AFTER_MS);
                 refused
             }
+            // Another key or certificate would be of no use.
+            Stranger::Unlisted | Stranger::NoOrigin => {
+                Refused::new(Code::Forbidden, stranger.to_string())
+            }
             _ => Refused::new(Code::Unauthorized, stranger.to_string()),
         }
     }

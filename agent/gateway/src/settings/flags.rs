@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cluster::ClusterArgs;
 use crate::keys::KeysCommand;
+use crate::quarantine::QuarantineCommand;
 
 /// Lets agents coordinate through a store whose password only this process has.
 ///
@@ -49,9 +50,13 @@ pub enum Command {
     /// Make, list, rotate and revoke the keys of callers.
     #[command(subcommand)]
     Keys(Box<KeysCommand>),
+    /// Look after the quarantine of a store that lost data: the time in which it grants nothing.
+    #[command(subcommand)]
+    Quarantine(QuarantineCommand),
     /// Print the address of the page of a gateway on this host; with require_keys also the key, which the page takes from it.
     Page,
-    /// Begin a cluster of gateways, add and take out nodes, look at it, back it up and restore it.
+    /// Begin a cluster of gateways, add and take out nodes, look at it, back it up, restore it, and recover it when its
+    /// majority is gone.
     Cluster(Box<ClusterArgs>),
 }
 

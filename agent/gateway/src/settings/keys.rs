@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use axum::http::{HeaderName, header};
 use tenure_service::browsers::HostList;
 use tenure_service::config::Key;
 use tenure_service::telemetry::{LogFormat, log};
@@ -46,7 +47,7 @@ fn address(text: &str) -> Result<SocketAddr, Refusal> {
 }
 
 /// Rights with commas between.
-fn certificate_rights(text: &str) -> Result<Rights, Refusal> {
+pub(super) fn rights(text: &str) -> Result<Rights, Refusal> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     Rights::read(words).map_err(|(_, rule)| format!("{rule}, with commas between"))
 }
@@ -58,6 +59,18 @@ fn networks(text: &str) -> Result<Vec<Network>, Refusal> {
     match networks.len() <= NETWORKS_MAX {
         true => Ok(networks),
         false => Err(format!("must be {NETWORKS_MAX} networks at most")),
+    }
+}
+
+/// A header that no request has of its own accord.
+fn identity_header(text: &str) -> Result<HeaderName, Refusal> {
+    let refuse = |rule: &str| format!("must be {rule}, such as \"X-Forwarded-User\"");
+    let name =
+        HeaderName::from_bytes(text.as_bytes()).map_err(|_| refuse("the name of a header"))?;
+    let is_taken = [header::AUTHORIZATION, header::HOST, header::ORIGIN, header::COOKIE];
+    match is_taken.contains(&name) {
+        true => Err(refuse("a header of the proxy alone")),
+        false => Ok(name),
     }
 }
 
@@ -125,7 +138,7 @@ macro_rules! number {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 28] = [
+static KEYS: [settings::Key<Settings>; 30] = [
     text!(
         "mode",
         Text,
@@ -262,7 +275,7 @@ static KEYS: [settings::Key<Settings>; 28] = [
         Text,
         false,
         |settings, text| {
-            settings.certificate_rights = certificate_rights(text)?;
+            settings.certificate_rights = rights(text)?;
             Ok(())
         },
         |settings| Some(settings.certificate_rights.to_string().into()).filter(|_| settings.certificate_rights != Rights::NONE)
@@ -289,6 +302,37 @@ static KEYS: [settings::Key<Settings>; 28] = [
          [[proxies]] may be anywhere.",
     )
     .example("\"10.0.0.0/8,fd00::/8\""),
+    text!(
+        "trusted_proxies",
+        Text,
+        false,
+        |settings, text| {
+            settings.trusted_proxies = networks(text)?;
+            Ok(())
+        },
+        |settings| Some(show(&settings.trusted_proxies).into()).filter(|_| !settings.trusted_proxies.is_empty())
+    )
+    .about(
+        "The networks of reverse proxies that sign people in, and name them in identity_header: what they send there is \
+         believed. Every program that can connect from there can be everybody of [[people]]. Default: none.",
+    )
+    .example("\"10.0.0.7\""),
+    text!(
+        "identity_header",
+        Text,
+        false,
+        |settings, text| {
+            settings.identity_header = Some(identity_header(text)?);
+            Ok(())
+        },
+        |settings| settings.identity_header.as_ref().map(|name| name.as_str().to_owned().into())
+    )
+    .about(
+        "The header in which those proxies name who signed in. They must replace what a client sends there, and pass no \
+         Authorization of their own on. It counts on the page alone, and from trusted_proxies alone; with it a key has to be \
+         asked for. [[people]] has the rights. Default: none.",
+    )
+    .example("\"X-Forwarded-User\""),
     path!("state_dir", state_dir).about("What must survive a reboot."),
     path!("runtime_dir", runtime_dir).about("What may be lost at a reboot. It belongs into memory."),
     text!(

@@ -2,7 +2,7 @@
 
 use tenure_service::config::{Entry, Environment, Section, sections};
 
-use super::{namespaces, proxies};
+use super::{namespaces, people, proxies};
 
 /// The text at the top.
 const ABOUT: &str = "\
@@ -23,6 +23,7 @@ pub fn manual() -> Vec<Section> {
     let mut all = sections(&super::defaults(&Environment::default()), ABOUT, &[]);
     for (list, about, example) in [
         (namespaces::LIST, namespaces::ABOUT, &namespaces::EXAMPLE[..]),
+        (people::LIST, people::ABOUT, &people::EXAMPLE),
         (proxies::LIST, proxies::ABOUT, &proxies::EXAMPLE),
     ] {
         let keys = example.iter().map(|(name, value)| {

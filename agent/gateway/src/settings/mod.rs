@@ -8,6 +8,7 @@ mod limits;
 mod manual;
 mod mode;
 mod namespaces;
+mod people;
 mod proxies;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::http::HeaderName;
 pub use flags::{Cli, Command, Flags};
 pub use manual::manual;
 pub use mode::Mode;
@@ -29,7 +31,7 @@ use tenure_service::telemetry::LogFormat;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
 use tenure_stores::settings::{Broken, Opener, Stores, Value};
 
-use crate::access::{Keys, Rights};
+use crate::access::{Keys, People, Rights};
 use crate::delivery::{Network, Registration};
 use crate::face::Limits;
 use crate::mailbox::Policies;
@@ -50,6 +52,7 @@ const OWN_KEYS: &str = "keys.toml";
 #[derive(Debug, Clone, Default)]
 struct Written {
     namespaces: Vec<toml::Table>,
+    people: Vec<toml::Table>,
     proxies: Vec<toml::Table>,
 }
 
@@ -94,6 +97,10 @@ pub struct Settings {
     pub proxy_networks: Option<Vec<Network>>,
     /// Proxies that do not register.
     pub proxies: Vec<Registration>,
+    /// Reverse proxies that sign people in, their header with the identity, and the bounds of people.
+    pub trusted_proxies: Vec<Network>,
+    pub identity_header: Option<HeaderName>,
+    pub people: Vec<People>,
     written: Written,
     /// From the wish to stop to the end of the process.
     pub stop_deadline: Duration,
@@ -237,6 +244,7 @@ fn check(settings: &Settings) -> Result<(), Broken> {
         return Err(Broken::new("keys_file", rule));
     }
     mode::check(settings)?;
+    people::check(settings)?;
     let tls = settings.tls_files()?;
     if settings.listen.ip().is_loopback() {
         return Ok(());
@@ -313,6 +321,9 @@ fn defaults(environment: &Environment) -> Settings {
         policies: Policies::default(),
         proxy_networks: None,
         proxies: Vec::new(),
+        trusted_proxies: Vec::new(),
+        identity_header: None,
+        people: Vec::new(),
         written: Written::default(),
         stop_deadline: Duration::from_secs(5),
     }
@@ -322,7 +333,7 @@ impl Configuration for Settings {
     const DAEMON: &'static str = "gateway";
     const PREFIX: &'static str = "TENURED_GATEWAY_";
     const MAIN: &'static str = "gateway.toml";
-    const LISTS: &'static [List] = &[namespaces::LIST, proxies::LIST];
+    const LISTS: &'static [List] = &[namespaces::LIST, people::LIST, proxies::LIST];
     const SHARED: &'static [(&'static str, &'static str)] = &[
         ("PRISM_MODE", "mode"),
         ("PRISM_REDIS_URL", "upstream"),
@@ -355,6 +366,10 @@ impl Configuration for Settings {
                 let proxy = proxies::proxy(&table, index, &origin, &self.proxies)?;
                 self.proxies.push(proxy);
                 self.written.proxies.push(table);
+            } else if *list == people::LIST {
+                let people = people::people(&table, index, &origin, self.people.len())?;
+                self.people.push(people);
+                self.written.people.push(table);
             } else {
                 let earlier = self.written.namespaces.len();
                 let policy = namespaces::policy(&table, index, &origin, earlier)?;
@@ -366,7 +381,11 @@ impl Configuration for Settings {
     }
 
     fn sections(&self, list: &List) -> &[toml::Table] {
-        if *list == proxies::LIST { &self.written.proxies } else { &self.written.namespaces }
+        match list.name {
+            name if name == proxies::LIST.name => &self.written.proxies,
+            name if name == people::LIST.name => &self.written.people,
+            _ => &self.written.namespaces,
+        }
     }
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {

@@ -175,6 +175,38 @@ fn flags_over_environment_over_file_and_wrong_values_are_placed() {
 }
 
 #[test]
+fn a_header_names_people_only_where_it_says_from_whom_and_a_key_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gateway.toml");
+    let load_file = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let flags = Flags { config: Some(file.clone()), ..Flags::default() };
+        load(&flags, &environment(&[])).map_err(|error| error.to_string())
+    };
+    let [keys, proxies, header, people] = [
+        "keys_in_store = true\n",
+        "trusted_proxies = \"10.0.0.7\"\n",
+        "identity_header = \"X-User\"\n",
+        "[[people]]\nwho = \"*\"\nrights = \"revoke\"\n",
+    ];
+    for (text, words) in [
+        ([keys, proxies, "", people], "trusted_proxies = \"10.0.0.7/32\": has no meaning without"),
+        ([keys, "", header, people], "identity_header = \"x-user\": needs trusted_proxies"),
+        (["", proxies, header, people], "identity_header = \"x-user\": needs keys_in_store"),
+        ([keys, proxies, header, ""], "identity_header = \"x-user\": needs a section [[people]]"),
+        ([keys, proxies, "identity_header = \"Cookie\"\n", people], "a header of the proxy alone"),
+        ([keys, proxies, "identity_header = \"a b\"\n", people], "the name of a header"),
+    ] {
+        let error = load_file(&text.concat()).map(|loaded| loaded.effective()).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+    let first = load_file(&[keys, proxies, header, people].concat()).unwrap();
+    assert!(first.config.signed_in().is_some());
+    let again = load_file(&first.effective()).unwrap();
+    assert_eq!(changes(&first.config, &again.config), []);
+}
+
+#[test]
 fn every_flag_is_a_key() {
     Cli::command().debug_assert();
     let all = [

@@ -42,7 +42,11 @@ impl Store {
         }
         let seen = timeout(WITHIN, self.connected()).await.unwrap_or_else(|_| Seen {
             id: None,
-            state: StoreState { is_down: true, since_ms: 0, error: Some(SILENT.to_owned()) },
+            state: StoreState {
+                is_down: true,
+                error: Some(SILENT.to_owned()),
+                ..StoreState::default()
+            },
         });
         *latest = Some((Instant::now(), seen.clone()));
         seen

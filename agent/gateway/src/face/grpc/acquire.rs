@@ -7,7 +7,7 @@ use tenure_core::model::{
 };
 use tenure_host::clock;
 use tenure_proto::prism::admin::v1::{AcquireLeaseRequest, AcquireLeaseResponse};
-use tenure_wire::Code;
+use tenure_wire::{Attributes, Code};
 use tokio::sync::oneshot;
 use tracing::debug;
 use uuid::Builder;
@@ -76,6 +76,7 @@ impl Asked {
         };
         self.tell(None);
         let now = clock::now();
+        let (status, numbers) = self.last_told();
         let runner = Runner {
             session: self.session,
             resource: self.resource.clone(),
@@ -83,8 +84,8 @@ impl Asked {
             ttl: wanted.ttl,
             until: now + wanted.ttl + wanted.grace,
             line: Arc::clone(&self.line),
-            status: Some(Arc::default()),
-            numbers: Numbers::default(),
+            status: Some(status),
+            numbers,
         };
         self.runners().note(now, claim, runner);
         AcquireLeaseResponse {
@@ -96,8 +97,19 @@ impl Asked {
         }
     }
 
+    /// What the run's last heartbeat for this mailbox told, until the next one tells it anew.
+    fn last_told(&self) -> (Arc<str>, Numbers) {
+        let known = self.runners().of(self.session, &self.resource);
+        known
+            .map(|(_, runner)| (runner.status.unwrap_or_default(), runner.numbers))
+            .unwrap_or_default()
+    }
+
     async fn claim(&self, wanted: &Wanted) -> Result<Outcome, Refused> {
         let Wanted { ttl, grace, attributes, .. } = wanted.clone();
+        let (status, _) = self.last_told();
+        let status = (!status.is_empty()).then(|| status.to_string());
+        let attributes = Attributes { status, ..attributes };
         let mark = self.caller.principal.mark;
         let terms = Terms::Lease { grace, attributes, take_over: None };
         let own = mailbox::claim(mark, self.session, &self.resource.name);

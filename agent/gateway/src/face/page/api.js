@@ -6,6 +6,8 @@ const WITHIN_MS = 15_000;
 /** The gateway gives a sign of life each 15 s; a stream that gives none for so long is broken. */
 const SILENT_MS = 40_000;
 const RETRY_MS = [1_000, 2_000, 4_000, 8_000, 15_000, 30_000];
+/** A stream that went on for so long and then ended is opened again at once. */
+const LONG_MS = 60_000;
 /** An event that is longer than this is none of the gateway's. */
 const EVENT_MAX = 1 << 20;
 
@@ -72,10 +74,19 @@ function compareClocks(response) {
 }
 
 /** The JSON at that path. Throws Refused, or what fetch throws. */
-export async function ask(path, signal) {
+export function ask(path, signal) {
+  return answerOf(path, { headers: headers(), signal });
+}
+
+/** The JSON of the answer to a call that changes something. Throws as ask does; then it may have happened. */
+export function post(path, body) {
+  return answerOf(path, { method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body) });
+}
+
+async function answerOf(path, { signal, ...call }) {
   const late = AbortSignal.timeout(WITHIN_MS);
   const response = await fetch(path, {
-    headers: headers(),
+    ...call,
     cache: "no-store",
     redirect: "error",
     referrerPolicy: "no-referrer",
@@ -143,8 +154,11 @@ export class Stream {
   async #run(stopped) {
     const { onState, onRefused } = this.#callbacks;
     onState("connecting");
+    const began = performance.now();
     try {
       await this.#read(stopped);
+      // It ended as it should: so that a proxy judges anew who reads, or with a gateway that stops.
+      if (!stopped.aborted && performance.now() - began > LONG_MS) return this.#run(stopped);
     } catch (error) {
       if (stopped.aborted) return;
       if (error instanceof Refused && (error.status === 401 || error.status === 403)) {

@@ -1,18 +1,26 @@
 // One resource: who holds it, who waits for it in which order, what happened to it, and what to type next.
 
-import { byId, make, nameOf } from "./dom.js";
-import { itemOf } from "./feed.js";
-import { count, counted, quoted, visible } from "./format.js";
-import { holderName, setSince, stateOf } from "./tables.js";
+import { byId, make, nameOf, setAttribute } from "./dom.js";
+import { changeKey, itemOf, newestFirst } from "./feed.js";
+import { count, counted, quoted, span, time, visible } from "./format.js";
+import { revokeButton } from "./revoke.js";
+import { holderName, setSince, stateOf, usageOf } from "./tables.js";
 
 const KIND = { master: "Project", leader: "Leader", lease: "Lease", semaphore: "Semaphore" };
 /** Changes of the resource that are shown. */
-const CHANGES_MAX = 8;
+const CHANGES_MAX = 20;
 
 function since(at) {
   const element = make("span", { class: "number" });
   setSince(element, at);
   return element;
+}
+
+/** For how long it has been held; of one that has ended when, and until when it is kept. */
+function held(holder) {
+  if (!holder.keptUntil) return since(holder.since);
+  const ended = holder.ended ? `ended ${time(holder.ended)}, ` : "ended, ";
+  return make("span", { class: "number" }, `${ended}kept until ${time(holder.keptUntil)}`);
 }
 
 function whoOf(holder) {
@@ -23,20 +31,47 @@ function fact(title, ...content) {
   return make("div", {}, make("dt", {}, title), make("dd", {}, ...content));
 }
 
-function holders(row, isStoreUp) {
-  const items = row.holders.map((holder) =>
-    make(
+/** The process of a holder, as its agent told the history when it was granted this. */
+function processOf({ pid, user, uid, command: line }) {
+  const facts = [];
+  if (pid) facts.push(`pid ${pid}`);
+  if (user || typeof uid === "number") facts.push(`user ${user ? visible(user) : uid}`);
+  return [
+    facts.length > 0 ? make("span", { class: "quiet ids process" }, facts.join(" · ")) : null,
+    line ? make("code", { class: "line-of-command" }, visible(line)) : null,
+  ];
+}
+
+function holders(row, past, { isStoreUp, mayRevoke }) {
+  const items = row.holders.map((holder) => {
+    const grant = past?.find(({ change, token }) => change === "granted" && token === holder.token);
+    const who = holder.host ? `${holderName(holder)}@${holder.host}` : holderName(holder);
+    const token = holder.token === null || holder.token === undefined ? null : make("span", {}, `token ${holder.token}`);
+    const times = make("span", { class: "quiet ids" });
+    if (holder.lastBeat) times.append("last beat ", make("span", { "data-beat": "" }), " ago");
+    if (row.runsOut && row.holders.length === 1) times.append(holder.lastBeat ? " · " : "", "time is up in ", make("span", { "data-until": "" }));
+    return make(
       "li",
       {},
-      make("span", { class: "line" }, whoOf(holder), since(holder.since)),
-      make("span", { class: "quiet ids" }, holder.token === null || holder.token === undefined ? null : make("span", {}, `token ${holder.token}`), " ", make("span", {}, `session ${visible(holder.session ?? "")}`)),
-    ),
-  );
+      make("span", { class: "line" }, whoOf(holder), held(holder)),
+      make("span", { class: "quiet ids" }, token, " ", make("span", {}, `session ${visible(holder.session ?? "")}`)),
+      times.hasChildNodes() ? times : null,
+      ...(grant ? processOf(grant) : []),
+      mayRevoke ? revokeButton(row, holder, visible(who)) : null,
+    );
+  });
   const rest = row.holding - row.holders.length;
   if (rest > 0) items.push(make("li", { class: "quiet" }, `and ${count(rest)} more`));
   const title = row.kind === "master" ? "Master" : row.kind === "leader" ? "Leader" : "Held by";
   const none = isStoreUp ? "Nobody." : "Nobody, when the store last answered.";
   return [make("h3", {}, title), items.length > 0 ? make("ul", { class: "people" }, ...items) : make("p", { class: "quiet" }, none)];
+}
+
+/** Brings the times up to date that each beat changes, and leaves the panel as it is. */
+function fillBeats(panel, row) {
+  const beats = row?.holders?.filter(({ lastBeat }) => lastBeat) ?? [];
+  panel.querySelectorAll("[data-beat]").forEach((element, at) => setSince(element, beats[at]?.lastBeat));
+  panel.querySelectorAll("[data-until]").forEach((element) => setAttribute(element, "data-until", String(row?.runsOut ?? "")));
 }
 
 function waiters(row) {
@@ -78,7 +113,7 @@ function commands({ kind, name, tenant, holders: [holder] }) {
   const word = quoted(name);
   if (word === null) return [];
   const tenantWord = tenant === "default" ? "" : ` --tenant ${quoted(tenant) ?? "…"}`;
-  const lines = [`tenure standing ${kind} ${word}${tenantWord}`, `tenure observe ${kind} ${word}${tenantWord}`];
+  const lines = ["why", "history", "observe"].map((command) => `tenure ${command} ${kind} ${word}${tenantWord}`);
   if (holder) lines.push(`sudo tenure revoke ${kind} ${word}${tenantWord}`);
   // Only where the browser takes the page for a safe one is there a clipboard.
   const copies = Boolean(navigator.clipboard);
@@ -91,19 +126,31 @@ function head(open, state) {
   return make("div", { class: "bar" }, title, state ? make("span", { class: "state", "data-state": state }, state) : null, close);
 }
 
-/** What a panel shows that was filled with this; a panel that shows it already is left alone. */
+/** The content of a panel, without the times that each beat changes; an equal panel is left alone. */
 function signature(parts) {
-  return JSON.stringify(parts);
+  return JSON.stringify(parts, (name, value) => (name === "lastBeat" || name === "runsOut" ? Boolean(value) : value));
+}
+
+/** The past of a resource from the store, with further changes that this page was told of, newest first. */
+function history(past, changes) {
+  if (past === null) {
+    const told = changes.slice(0, CHANGES_MAX);
+    return ["What this gateway saw", told, "The whole history takes the right “history”, which this key does not have."];
+  }
+  const known = new Set(past.map(changeKey));
+  const all = newestFirst([...past, ...changes.filter((change) => !known.has(changeKey(change)))]);
+  return ["History", all.slice(0, CHANGES_MAX), all.length > CHANGES_MAX ? `and ${count(all.length - CHANGES_MAX)} before that` : null];
 }
 
 /**
  * Fills the panel: with a row, with null where the key does not show it, with undefined while that is not known.
- * `changes` are those of the resource, newest first.
+ * `past` is the store's history of it, null for a key without the right; `changes` are those that this page was told of.
  */
-export function fillDetail(open, row, changes, { isStoreUp, closing }) {
+export function fillDetail(open, row, { past, changes }, { isStoreUp, mayRevoke, closing }) {
   const panel = byId("detail");
-  const shown = signature([open, row === undefined ? "reading" : row, changes.slice(0, CHANGES_MAX), isStoreUp, closing]);
-  if (panel.dataset.shown === shown) return;
+  const [pastTitle, told, pastNote] = history(past, changes);
+  const shown = signature([open, row === undefined ? "reading" : row, told, pastNote, isStoreUp, mayRevoke, closing]);
+  if (panel.dataset.shown === shown) return fillBeats(panel, row);
   panel.dataset.shown = shown;
   // A new panel has the scroll, the focus and the selection of the one before.
   const focus = focusedIn(panel);
@@ -120,23 +167,27 @@ export function fillDetail(open, row, changes, { isStoreUp, closing }) {
     const facts = [];
     if (row.error) body.append(make("p", { class: "error" }, `The store did not tell of it: ${visible(row.error)}`));
     if (row.tenant !== "default") facts.push(fact("Tenant", make("bdi", {}, visible(row.tenant))));
-    if (row.kind === "semaphore") facts.push(fact("In use", row.limit === null ? count(row.holding) : `${count(row.holding)} of ${count(row.limit)}`));
+    if (row.kind === "semaphore") facts.push(fact("In use", usageOf(row)));
+    if (row.ttl_ms) facts.push(fact("Ttl", row.grace_ms ? `${span(row.ttl_ms)}, and ${span(row.grace_ms)} of grace` : span(row.ttl_ms)));
     facts.push(...route(row));
     if (facts.length > 0) body.append(make("dl", { class: "facts" }, ...facts));
-    body.append(...holders(row, isStoreUp), ...waiters(row));
+    body.append(...holders(row, past, { isStoreUp, mayRevoke }), ...waiters(row));
     if (row.kind === "master") {
       const rest = row.members - row.sessions.length;
       const names = row.sessions.map((name) => make("li", {}, nameOf(visible(name))));
       body.append(make("h3", {}, counted(row.members, "session")));
       if (names.length > 0) body.append(make("ul", { class: "names" }, ...names, rest > 0 ? make("li", { class: "quiet" }, `and ${count(rest)} more`) : null));
     }
-    body.append(...commands(row));
   }
-  if (changes.length > 0) {
-    body.append(make("h3", {}, "Since you opened this page"), make("ol", { class: "changes" }, ...changes.slice(0, CHANGES_MAX).map((change) => itemOf(change, true))));
+  if (row !== undefined && (told.length > 0 || pastNote)) {
+    body.append(make("h3", {}, pastTitle));
+    if (told.length > 0) body.append(make("ol", { class: "changes" }, ...told.map((change) => itemOf(change, true))));
+    if (pastNote) body.append(make("p", { class: "quiet" }, pastNote));
   }
+  if (row && !isEmpty(row)) body.append(...commands(row));
   panel.replaceChildren(head(open, row ? stateOf(row, isStoreUp) : null), body);
   byId("close").href = closing;
+  fillBeats(panel, row);
   body.scrollTop = top;
   focus?.();
 }

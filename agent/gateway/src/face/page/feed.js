@@ -1,7 +1,7 @@
 // The changes, newest first. Stands still while somebody reads it.
 
 import { byId, make, setText } from "./dom.js";
-import { count, counted, time, visible } from "./format.js";
+import { count, counted, span, time, visible } from "./format.js";
 import { write } from "./place.js";
 
 /** Most changes that are kept. */
@@ -74,6 +74,16 @@ export class Feed {
     }
   }
 
+  /** Adds changes from before this page listened, without those that it has. */
+  past(changes) {
+    const known = new Set([...this.#fresh, ...this.#changes].map(changeKey));
+    const more = changes.filter((change) => !known.has(changeKey(change)));
+    if (more.length === 0) return;
+    this.#changes = newestFirst([...this.#changes, ...more]).slice(0, KEPT_MAX);
+    byId("changes").replaceChildren(...this.#changes.map((change) => itemOf(change)));
+    this.#show();
+  }
+
   /** Changes that this page was too slow for, or that happened while it did not listen. */
   missed(text) {
     this.add({ at: Date.now(), change: "missed", reason: text });
@@ -103,10 +113,29 @@ export class Feed {
   }
 }
 
+/** The identity of a change: the same from the stream, the gateway's memory and the store. */
+export function changeKey({ tenant, kind, name, change, token, at }) {
+  return JSON.stringify([tenant, kind, name, change, token ?? `at ${at}`]);
+}
+
+export function newestFirst(changes) {
+  return changes.sort((a, b) => b.at - a.at);
+}
+
+/** The end of a hold: its reason, how long it was held, and the exit status of its process. */
+function endOf({ reason, by, held_ms: heldMs, exit_status: exitStatus }) {
+  const parts = [reason && visible(reason)];
+  if (by && !reason?.includes(by)) parts.push(`by ${visible(by)}`);
+  if (typeof heldMs === "number") parts.push(`held for ${span(heldMs)}`);
+  if (typeof exitStatus === "number") parts.push(`exit status ${exitStatus}`);
+  return parts.filter((part) => part).map((part) => make("span", {}, part));
+}
+
 /** One change; without its resource where all are of the same. */
 export function itemOf(change, isOfOne = false) {
   const at = new Date(change.at);
-  const who = change.holder ? make("bdi", { class: "who" }, visible(change.holder)) : null;
+  const host = change.host && change.host !== "-" ? make("span", { class: "quiet" }, `@${visible(change.host)}`) : null;
+  const who = change.holder ? make("bdi", { class: "who" }, visible(change.holder), host) : null;
   const token = change.token !== null && change.token !== undefined ? make("span", { class: "token" }, `#${change.token}`) : null;
   const tone = TONE[change.change] ?? "free";
   const head = make(
@@ -123,7 +152,7 @@ export function itemOf(change, isOfOne = false) {
     item.append(link);
   }
   const why = make("span", { class: "why" });
-  const parts = [who, change.reason ? make("span", {}, visible(change.reason)) : null, token].filter((part) => part);
+  const parts = [who, ...endOf(change), token].filter((part) => part);
   parts.forEach((part, index) => why.append(...(index > 0 ? [" · ", part] : [part])));
   if (parts.length > 0) item.append(why);
   return item;

@@ -44,7 +44,7 @@ export function listen({ close, turn, view }) {
   for (let n = 1; n <= 10; n += 1) actions[n % 10] = () => view(n - 1);
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || dialog.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
     const isInList = event.target === document.body || event.target === byId("detail") || byId("list").contains(event.target);
     if (event.key === "Escape") {
       if (event.target === search && search.value !== "") return;

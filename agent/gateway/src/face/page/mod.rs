@@ -1,4 +1,5 @@
-//! The status page: plain files, which need no key. What they show they ask for with the key of whoever looks.
+//! The status page: plain files, which need no key. What they show they ask for with the key of whoever looks. The document
+//! of the calls for programs is such a file, too.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,13 +21,15 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
+const JSON: &str = "application/json";
 
 /// Bytes of a hash that tell one version of a file from another.
 const TAG_BYTES: usize = 12;
 
 /// Path, media type and content of each file.
-const FILES: [(&str, &str, &str); 14] = [
+const FILES: [(&str, &str, &str); 17] = [
     ("/", HTML, include_str!("index.html")),
+    ("/openapi.json", JSON, include_str!("../../../openapi.json")),
     ("/icon.svg", SVG, include_str!("icon.svg")),
     ("/page.css", CSS, include_str!("page.css")),
     ("/page.js", SCRIPT, include_str!("page.js")),
@@ -37,9 +40,11 @@ const FILES: [(&str, &str, &str); 14] = [
     ("/page/format.js", SCRIPT, include_str!("format.js")),
     ("/page/keyboard.js", SCRIPT, include_str!("keyboard.js")),
     ("/page/place.js", SCRIPT, include_str!("place.js")),
+    ("/page/revoke.js", SCRIPT, include_str!("revoke.js")),
     ("/page/routing.js", SCRIPT, include_str!("routing.js")),
     ("/page/rows.js", SCRIPT, include_str!("rows.js")),
     ("/page/tables.js", SCRIPT, include_str!("tables.js")),
+    ("/page/top.js", SCRIPT, include_str!("top.js")),
 ];
 
 /// The endpoints that have the files.

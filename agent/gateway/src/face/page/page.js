@@ -7,8 +7,10 @@ import { Feed, missedText } from "./page/feed.js";
 import { count, counted, span, time } from "./page/format.js";
 import { listen } from "./page/keyboard.js";
 import { VIEWS, read, write } from "./page/place.js";
-import { ROWS, isOf, readAgents, readRow, readRows } from "./page/rows.js";
+import { listenToRevocations } from "./page/revoke.js";
+import { ROWS, isOf, readAgents, readPast, readRow, readRows } from "./page/rows.js";
 import { NEXT_STEP, WORDS, fillHead, fillRow, keyOf, newRow, tick } from "./page/tables.js";
+import { showGateway, state } from "./page/top.js";
 
 /** Between two looks where nothing is told; while something is wrong; and at least, however much changes. */
 const LOOK_EVERY_MS = 10_000;
@@ -30,6 +32,8 @@ let agents = [];
 let shown = null;
 /** The open resource: a row, null where the key does not show it, undefined while that is not known. */
 let open;
+/** The store's history of the open resource; null for a key without the right. */
+let past = null;
 /** Why the last look failed, and whether it was at the gateway itself. */
 let failure = null;
 let isGatewayAway = false;
@@ -73,9 +77,10 @@ async function look() {
     unlock();
     const found = await readRows(at, agents, mine.signal);
     const row = at.open ? await readRow(at.open, found.rows, mine.signal) : undefined;
+    const kept = at.open && may("history") ? await readPast(at.open, mine.signal) : null;
     if (reading !== mine) return;
     shown = { at, readAt: of.read_at, ...found };
-    open = row;
+    [open, past] = [row, kept];
     failure = null;
   } catch (error) {
     if (reading !== mine) return;
@@ -101,43 +106,36 @@ function take(event, data) {
   lookSoon();
 }
 
+/** Asks for the changes from before the page was opened, or while it did not listen. */
+async function readChanges() {
+  const asked = key();
+  try {
+    const { changes } = await ask("/v1/history");
+    if (asked === key()) feed.past(changes);
+    show();
+  } catch {
+    // The changes from now on are told all the same.
+  }
+}
+
 // ---- showing
+
+/** Whether the key has a right. */
+function may(right) {
+  return overview?.caller.rights.includes(right) ?? false;
+}
 
 function isStoreUp() {
   return overview?.gateway.store.state === "up";
 }
 
 function show() {
-  showGateway();
+  showGateway(overview, isGatewayAway);
   showNotice();
   showViews();
   showRows();
   showDetail();
   tick(document, now());
-}
-
-function state(element, kind, text, title) {
-  setAttribute(element, "data-state", kind);
-  setText(element, text);
-  setAttribute(element, "title", title);
-}
-
-/** What the nodes of a cluster do, as this gateway knows it. Who leads knows who is away. */
-function nodesText({ voters, leads, silent }) {
-  if (!leads) return `${voters} nodes`;
-  return `${voters} nodes, this one leads${silent > 0 ? `, ${silent} away` : ""}`;
-}
-
-function showGateway() {
-  setText(byId("gateway"), location.host);
-  if (!overview) return;
-  const { version, mode, started_at: startedAt, store } = overview.gateway;
-  setText(byId("release"), `${mode} · ${version} · up ${span(now() - startedAt)}`);
-  const isUp = store.state === "up";
-  if (isGatewayAway) state(byId("store"), "unknown", `${store.kind} not known`, null);
-  else state(byId("store"), isUp ? "held" : "down", `${store.kind} ${store.state}`, store.error);
-  setText(byId("guarantee"), store.nodes ? `${store.guarantee} · ${nodesText(store.nodes)}` : store.guarantee);
-  setText(byId("as-of"), overview.read_at > 0 ? `as of ${time(overview.read_at)}` : "");
 }
 
 /** A text with the end of a sentence. */
@@ -278,7 +276,7 @@ function showDetail() {
   }
   if (!isOpen) return;
   const row = open === undefined ? shown?.rows.find((row) => row.holders && isOf(place.open)(row)) : open;
-  fillDetail(place.open, row, feed.of(place.open), { isStoreUp: isStoreUp(), closing: write({ ...place, open: null }) });
+  fillDetail(place.open, row, { past, changes: feed.of(place.open) }, { isStoreUp: isStoreUp(), mayRevoke: may("revoke"), closing: write({ ...place, open: null }) });
 }
 
 /** Has screen readers say how many there are: after a step of their user's, and else twice a minute at most. */
@@ -299,8 +297,9 @@ function showLive(what, wait) {
     if (!wasLost) state(live, "unknown", "connecting", null);
   } else {
     state(live, "held", "live", null);
-    if (wasLost) feed.missed("the stream of changes was broken, and is back: what happened meanwhile is not shown");
+    if (wasLost) feed.missed("the stream of changes was broken, and is back: what this gateway did not see meanwhile is not shown");
     wasLost = false;
+    readChanges();
     lookSoon();
   }
   setAttribute(document.body, "data-lost", wasLost ? "" : null);
@@ -314,7 +313,7 @@ function lock(text) {
   due = Infinity;
   reading?.abort();
   reading = null;
-  [overview, agents, shown, open, failure] = [null, [], null, undefined, null];
+  [overview, agents, shown, open, past, failure] = [null, [], null, undefined, null, null];
   feed.clear();
   byId("rows").replaceChildren();
   byId("detail").replaceChildren();
@@ -322,7 +321,7 @@ function lock(text) {
   document.body.dataset.locked = "";
   byId("sign-in").hidden = false;
   byId("leave").hidden = true;
-  for (const id of ["release", "guarantee", "as-of", "spoken"]) setText(byId(id), "");
+  for (const id of ["release", "who", "guarantee", "as-of", "spoken"]) setText(byId(id), "");
   state(byId("store"), "unknown", "unknown", null);
   state(byId("live"), "unknown", "signed out", null);
   setText(byId("key-error"), text);
@@ -375,7 +374,7 @@ function go() {
   const before = place;
   place = read(location.hash);
   if (byId("search").value !== place.search) byId("search").value = place.search;
-  if (!place.open || !before.open || !isOf(place.open)(before.open)) open = undefined;
+  if (!place.open || !before.open || !isOf(place.open)(before.open)) [open, past] = [undefined, null];
   if (place.page !== before.page || place.search !== before.search) byId("scroll").scrollTop = 0;
   if (document.body.dataset.locked !== undefined) return;
   show();
@@ -394,6 +393,7 @@ function goTo(to) {
 }
 
 addEventListener("hashchange", go);
+listenToRevocations(lookSoon);
 
 let typing = 0;
 byId("search").addEventListener("input", () => {
@@ -441,7 +441,7 @@ document.addEventListener("visibilitychange", () => {
 setInterval(() => {
   if (document.hidden) return;
   tick(document, now());
-  showGateway();
+  showGateway(overview, isGatewayAway);
 }, 1000);
 
 setText(byId("gateway"), location.host);

@@ -1,6 +1,7 @@
 // What the gateway tells of resources and agents, dated: it tells how long ago something was, the page shows it growing.
 
 import { Refused, ask, now } from "./api.js";
+import { changeKey } from "./feed.js";
 import { VIEWS } from "./place.js";
 
 /** Rows of a page. */
@@ -25,8 +26,14 @@ function instant(key, ago) {
 
 function dated(row) {
   const of = `${row.tenant}\n${row.kind}\n${row.name}`;
-  const owner = (owner) => ({ ...owner, since: instant(`${of}\n${owner.session}\n${owner.token ?? "waits"}`, owner.since_ms), since_ms: undefined });
-  return { ...row, holders: row.holders.map(owner), waiters: row.waiters.map(owner) };
+  const owner = (owner) => {
+    const { since_ms: sinceMs, last_beat_ms: lastBeatMs, ended_ms: endedMs, kept_ms: keptMs, ...rest } = owner;
+    const key = `${of}\n${owner.session}\n${owner.token ?? "waits"}`;
+    const kept = keptMs ? { ended: instant(`${key}\nended`, endedMs), keptUntil: instant(`${key}\nkept`, -keptMs) } : {};
+    return { ...rest, ...kept, since: instant(key, sinceMs), lastBeat: instant(`${key}\nbeat`, lastBeatMs) };
+  };
+  const { runs_out_ms: runsOutMs, ...rest } = row;
+  return { ...rest, runsOut: typeof runsOutMs === "number" ? now() + runsOutMs : null, holders: row.holders.map(owner), waiters: row.waiters.map(owner) };
 }
 
 async function page(query, signal) {
@@ -85,4 +92,15 @@ export const isOf = (wanted) => (row) => row.kind === wanted.kind && row.name ==
 export async function readRow(wanted, rows, signal) {
   const { tenant, kind, name } = wanted;
   return rows.find((row) => row.holders && isOf(wanted)(row)) ?? (await page({ tenant, kind, name }, signal)).rows[0] ?? null;
+}
+
+/** The store's history of a resource, newest first; null for a key without the right. */
+export async function readPast({ tenant, kind, name }, signal) {
+  try {
+    const { changes } = await ask(`/v1/history?${new URLSearchParams({ tenant, kind, name })}`, signal);
+    return changes.map((change) => ({ ...change, at: instant(changeKey({ ...change, at: "" }), now() - change.at) }));
+  } catch (error) {
+    if (error instanceof Refused && error.status === 403) return null;
+    throw error;
+  }
 }

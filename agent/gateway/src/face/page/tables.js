@@ -1,7 +1,7 @@
 // The columns of each view, and how a row is filled.
 
 import { make, setAttribute, setText } from "./dom.js";
-import { count, shortSpan, span, visible } from "./format.js";
+import { count, shortSpan, span, time, visible } from "./format.js";
 import { routingColumns } from "./routing.js";
 
 /** An agent that has claims and has not beaten for so long is late: permits, which are beaten least, are each 60 s. */
@@ -38,11 +38,19 @@ export const NEXT_STEP = {
   agents: ["There is no agent.", "Connect one, with a key where the gateway asks for it:", `tenured --upstream ${location.origin} --upstream-secret-file KEY_FILE`],
 };
 
-/** What a resource is in: "held", "jeopardy" while the store cannot renew it, "waiting", "free" or "unknown". */
+/** What a resource is in: "held", "kept" from others after its holders have ended, "jeopardy" while the store cannot renew it, "waiting", "free" or "unknown". */
 export function stateOf(row, isStoreUp) {
   if (row.error) return "unknown";
-  if (row.holding > 0) return isStoreUp ? "held" : "jeopardy";
+  if (row.holding > 0 && !isStoreUp) return "jeopardy";
+  if (row.holding > 0) return keptUntil(row) ? "kept" : "held";
   return row.waiting > 0 ? "waiting" : "free";
+}
+
+/** Until when it is kept from others, if no holder that is listed runs any more. */
+function keptUntil({ holders }) {
+  const all = holders.map((holder) => holder.keptUntil ?? Infinity);
+  const last = all.length > 0 ? Math.max(...all) : Infinity;
+  return last === Infinity ? null : last;
 }
 
 export function keyOf(row) {
@@ -98,6 +106,14 @@ export function tick(root, now) {
   for (const element of root.querySelectorAll("[data-since]")) {
     setText(element, span(now - Number(element.dataset.since)));
   }
+  for (const element of root.querySelectorAll("[data-until]")) {
+    setText(element, span(Number(element.dataset.until) - now));
+  }
+}
+
+/** "2 of 2": the permits of a semaphore that are taken. */
+export function usageOf({ limit, holding }) {
+  return limit === null ? count(holding) : `${count(holding)} of ${count(limit)}`;
 }
 
 function routeParts(route) {
@@ -123,7 +139,11 @@ const columns = {
       setText(tenant, row.tenant === "default" ? "" : visible(row.tenant));
     },
   }),
-  kind: { title: "Kind", class: "kind", fill: (cell, row) => setText(cell, KIND[row.kind] ?? row.kind) },
+  kind: {
+    title: "Kind",
+    class: "kind",
+    fill: (cell, row) => setText(cell, row.kind === "semaphore" && !row.error ? `${KIND.semaphore} ${usageOf(row)}` : (KIND[row.kind] ?? row.kind)),
+  },
   state: {
     title: "State",
     class: "status",
@@ -140,7 +160,9 @@ const columns = {
     title: "For",
     class: "number since",
     fill(cell, row) {
-      setSince(cell, oldest(row));
+      const until = keptUntil(row);
+      setSince(cell, until ? null : oldest(row));
+      if (until) setText(cell, `until ${time(until)}`);
     },
   },
   waiting: {
@@ -183,7 +205,7 @@ const columns = {
     fill(cell, row) {
       if (!cell.firstChild) cell.append(make("span", { class: "number" }), make("span", { class: "gauge", "aria-hidden": "true" }, make("span")));
       const [text, gauge] = cell.children;
-      setText(text, row.limit === null ? count(row.holding) : `${count(row.holding)} of ${count(row.limit)}`);
+      setText(text, usageOf(row));
       const share = row.limit > 0 ? Math.min(1, row.holding / row.limit) : 0;
       gauge.style.setProperty("--share", String(share));
       setAttribute(gauge, "data-full", share >= 1 ? "" : null);

@@ -389,7 +389,7 @@ pub(super) async fn agents(
     State(face): State<Arc<Face>>,
     request: Request,
 ) -> Result<Json<Listed>, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let seen = face.agents(&caller).await?;
     Ok(Json(Listed { agents: face.people.agents.lines(&caller, &seen) }))
 }

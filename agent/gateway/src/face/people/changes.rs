@@ -1,5 +1,6 @@
 //! What changes, for people: as far as it passes through this gateway, or its store tells of it.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use uuid::Uuid;
 
 use super::now_ms;
-use crate::access::{Event, Fact, KeyBounds, Right};
+use crate::access::{Caller, Event, Fact, KeyBounds, Right};
 use crate::face::refused::Refused;
 use crate::face::stream::Source;
 use crate::face::{Face, stream};
@@ -26,6 +27,8 @@ use crate::face::{Face, stream};
 const CHANGES_MAX: usize = 1024;
 /// What the store tells of a resource within this time of a change that was told says no more than that did.
 const SAID_BEFORE: Duration = Duration::from_secs(2);
+/// Changes that are kept for later readers, some 300 bytes each and at most 2 KiB.
+const PAST_MAX: usize = 256;
 
 /// The way of changes to those who read them.
 #[derive(Debug)]
@@ -33,6 +36,22 @@ pub(in crate::face) struct Changes {
     readers: broadcast::Sender<Arc<Change>>,
     /// The resource that was told of last, and when.
     last: Mutex<Option<(Resource, Boottime)>>,
+    /// The latest that had a holder, oldest first.
+    past: Mutex<VecDeque<Told>>,
+}
+
+/// A change of the past, told to readers or not.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// ms since 1970.
+    pub(super) at: u64,
+    pub(super) resource: Resource,
+    /// The claim or session that it is about.
+    pub(super) about: Option<Uuid>,
+    pub(super) change: Arc<str>,
+    pub(super) reason: Option<&'static str>,
+    pub(super) holder: Option<Arc<str>>,
+    pub(super) token: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -61,7 +80,8 @@ struct Data<'a> {
 
 impl Default for Changes {
     fn default() -> Changes {
-        Changes { readers: broadcast::channel(CHANGES_MAX).0, last: Mutex::default() }
+        let readers = broadcast::channel(CHANGES_MAX).0;
+        Changes { readers, last: Mutex::default(), past: Mutex::default() }
     }
 }
 
@@ -73,18 +93,61 @@ impl Changes {
 
     /// Tells what became of something.
     pub(in crate::face) fn tell_fact(&self, fact: &Fact) {
-        let Some(resource) = fact.resource.as_ref().filter(|_| self.is_watched()) else { return };
+        let Some(resource) = fact.resource.as_ref() else { return };
         let Some((change, reason)) = change_of(fact) else { return };
+        let about = fact.claim.map(|id| id.0).or(fact.session.map(|id| id.0));
+        let at = now_ms();
+        self.keep(Told {
+            at,
+            resource: resource.clone(),
+            about,
+            change: change.into(),
+            reason,
+            holder: fact.holder.clone(),
+            token: fact.token,
+        });
+        if !self.is_watched() {
+            return;
+        }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((resource.clone(), clock::now()));
-        let about = fact.claim.map(|id| id.0).or(fact.session.map(|id| id.0));
         let data = Data {
+            at,
             reason,
             holder: fact.holder.as_deref(),
             token: fact.token,
             ..changed(resource, change)
         };
         self.tell(resource, about, &data);
+    }
+
+    fn keep(&self, told: Told) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        if past.len() == PAST_MAX {
+            past.pop_front();
+        }
+        past.push_back(told);
+    }
+
+    /// The changes that are kept and that a caller may be told, oldest first; of others without the right to follow them,
+    /// that something changed and no more.
+    pub(super) fn past(&self, caller: &Caller) -> Vec<Told> {
+        let (mark, knows_all) = (caller.principal.mark, caller.has(Right::Audit));
+        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = past.iter().filter(|told| caller.bounds.shows(&told.resource)).cloned();
+        shown
+            .map(|told| match told.about {
+                Some(id) if !knows_all && !mark.is_of(id) => Told {
+                    about: None,
+                    change: "changed".into(),
+                    reason: None,
+                    holder: None,
+                    token: None,
+                    ..told
+                },
+                _ => told,
+            })
+            .collect()
     }
 
     /// Tells that something became of a resource, by the word of the store.
@@ -201,7 +264,7 @@ pub(super) async fn changes(
     State(face): State<Arc<Face>>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let place = face.budgets.stream(&caller)?;
     let changes = face.people.changes.readers.subscribe();
     let (bounds, mark) = (Arc::clone(&caller.bounds), caller.principal.mark);
@@ -214,7 +277,7 @@ mod tests {
     use tenure_core::model::ClaimId;
 
     use super::*;
-    use crate::access::Rights;
+    use crate::access::{Access, Rights};
 
     fn fact(event: Event, outcome: &str, tenant: &str) -> Fact {
         let resource = Resource { tenant: tenant.into(), kind: Kind::Leader, name: "n".into() };
@@ -274,6 +337,27 @@ mod tests {
             own.contains(r#""change":"granted","reason":null,"holder":"h","token":7}"#),
             "{own}"
         );
+    }
+
+    #[test]
+    fn what_happened_before_is_kept_up_to_a_bound_and_told_within_bounds_and_rights() {
+        let changes = Changes::default();
+        for token in 0..PAST_MAX as u64 + 5 {
+            let claim = Some(ClaimId(Mark::of("beta").scoped(Uuid::nil())));
+            let token = Some(token);
+            changes.tell_fact(&Fact { claim, token, ..fact(Event::Grant, "granted", "acme") });
+        }
+        let mut caller = Access::anybody().caller(&axum::http::Request::new(())).unwrap();
+        let past = changes.past(&caller);
+        assert_eq!((past.len(), past[0].token), (PAST_MAX, Some(5)));
+        assert_eq!((&*past[0].change, past[0].holder.as_deref()), ("granted", Some("h")));
+        caller.bounds = Arc::default();
+        let bare = changes.past(&caller).remove(0);
+        assert_eq!((&*bare.change, bare.token, bare.holder), ("changed", None, None));
+        let tenants = Some(tenure_bounds::Globs::new(["other"]).unwrap());
+        let scope = tenure_bounds::Bounds { tenants, ..Default::default() };
+        caller.bounds = Arc::new(KeyBounds { scope, ..KeyBounds::default() });
+        assert_eq!(changes.past(&caller).len(), 0);
     }
 
     #[tokio::test]

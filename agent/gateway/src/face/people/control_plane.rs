@@ -149,7 +149,7 @@ pub(super) async fn mailboxes(
     State(face): State<Arc<Face>>,
     request: Call,
 ) -> Result<Json<Rows<Mailbox>>, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let wanted = Wanted::of(request.uri())?;
     let mut routes = routes(&face, &caller.bounds).await;
     routes.retain(|(_, it)| wanted.matches(&[&it.name, &it.holder, &it.proxy_id, &it.address]));
@@ -189,7 +189,7 @@ pub(super) async fn runners(
     State(face): State<Arc<Face>>,
     request: Call,
 ) -> Result<Json<Rows<Runner>>, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let wanted = Wanted::of(request.uri())?;
     let now = clock::now();
     let heard: HashMap<Resource, _> = face.control.heard(now).into_iter().collect();
@@ -239,7 +239,7 @@ pub(super) async fn proxies(
     State(face): State<Arc<Face>>,
     request: Call,
 ) -> Result<Json<Rows<Proxy>>, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let wanted = Wanted::of(request.uri())?;
     let mut proxies = visible(&face, &caller);
     proxies.retain(|it| wanted.matches(&[&it.proxy_id, &it.address]));

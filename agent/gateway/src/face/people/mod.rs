@@ -1,5 +1,5 @@
-//! What people see: who holds and waits for what, and how the gateway does. JSON, read-only, and within the bounds
-//! of the key of whoever asks.
+//! The endpoints of the status page: holders and waiters, their past, and the state of the gateway; revocations too.
+//! JSON, within the bounds of the caller's key.
 
 mod agents;
 mod catalogue;
@@ -7,8 +7,10 @@ mod changes;
 mod control_plane;
 mod listing;
 mod overview;
+mod past;
 mod query;
 mod resources;
+mod revoking;
 mod seen;
 #[cfg(test)]
 mod tests;
@@ -16,7 +18,7 @@ mod tests;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use self::agents::Agents;
 pub(super) use self::agents::Sender;
@@ -57,10 +59,12 @@ pub(super) fn routes() -> Router<Arc<Face>> {
     Router::new()
         .route("/v1/agents", get(agents::agents))
         .route("/v1/changes", get(changes::changes))
+        .route("/v1/history", get(past::history))
         .route("/v1/mailboxes", get(control_plane::mailboxes))
         .route("/v1/overview", get(overview::overview))
         .route("/v1/proxies", get(control_plane::proxies))
         .route("/v1/resources", get(resources::resources))
+        .route("/v1/revoke", post(revoking::revoke))
         .route("/v1/runners", get(control_plane::runners))
 }
 

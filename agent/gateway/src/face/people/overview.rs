@@ -11,7 +11,7 @@ use tenure_wire::{Kind, UpstreamState};
 use tokio::time::timeout;
 
 use super::control_plane::{self, Proxy};
-use crate::access::Caller;
+use crate::access::{Caller, Right};
 use crate::face::Face;
 use crate::face::refused::Refused;
 
@@ -21,6 +21,7 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
     gateway: Gateway,
+    caller: Asker,
     counts: Counts,
     control_plane: ControlPlane,
     /// All were counted, and the latest reading did not fail.
@@ -38,6 +39,13 @@ struct Gateway {
     /// ms since 1970.
     started_at: u64,
     store: Store,
+}
+
+/// The caller, and the rights of its key.
+#[derive(Debug, Serialize)]
+struct Asker {
+    principal: Arc<str>,
+    rights: Vec<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,7 +88,7 @@ pub(super) async fn overview(
     State(face): State<Arc<Face>>,
     request: Call,
 ) -> Result<Json<Overview>, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let listing = face.people.catalogue.look(&face).await;
     let mut counts = Counts::default();
     let mut count = |kind| match kind {
@@ -104,6 +112,10 @@ pub(super) async fn overview(
             mode: face.people.mode.clone(),
             started_at: face.people.started_at,
             store,
+        },
+        caller: Asker {
+            principal: Arc::clone(&caller.principal.name),
+            rights: caller.bounds.rights.iter().map(Right::word).collect(),
         },
         counts,
         control_plane: control_plane(&face, &caller).await,

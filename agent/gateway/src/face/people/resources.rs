@@ -1,18 +1,21 @@
 //! Who holds and waits for what: a page of all, in order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request as Call, State};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use tenure_core::model::{
-    self, Answer, Failure, Page, Request, Resource, SessionId, StandingEntry, UpstreamStanding,
+    self, Answer, Failure, HistoryEntry, Page, Request, Resource, SessionId, StandingEntry,
+    UpstreamStanding,
 };
 use tenure_wire::{Kind, Route};
 
 use super::listing::Wanted;
 use super::overview;
+use super::past::millis;
 use super::query::Pairs;
 use crate::access::{Caller, Right};
 use crate::face::refused::Refused;
@@ -25,6 +28,8 @@ pub(super) const ROWS_MAX: usize = 100;
 pub(super) const TEXT_MAX: usize = 512;
 /// Questions for rows that the store has at a time: beats go between them.
 pub(super) const ASKED_AT_ONCE: usize = 8;
+/// A holder that was renewed since has not ended.
+const JUST_RENEWED: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
@@ -42,18 +47,38 @@ struct Row {
     name: Arc<str>,
     /// Semaphore only.
     limit: Option<u32>,
-    /// How many hold it, wait for it, or are announced, listed or not.
-    holding: u64,
-    waiting: u64,
-    members: u64,
+    #[serde(flatten)]
+    counts: Counts,
     /// Master only: the names of the project's first sessions.
     sessions: Vec<Arc<str>>,
     holders: Vec<Holder>,
     waiters: Vec<Owner>,
+    #[serde(flatten)]
+    term: Term,
     /// Lease only: its line of the routing table.
     route: Option<Route>,
     /// Why the store did not tell of this one.
     error: Option<String>,
+}
+
+/// How many hold it, wait for it, or are announced, listed or not.
+#[derive(Debug, Serialize)]
+struct Counts {
+    holding: u64,
+    waiting: u64,
+    members: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Term {
+    /// Lease only, while it is held: its ttl, and its grace after that, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace_ms: Option<u64>,
+    /// When the time of an exclusive holder is up unless it is renewed, ms; where the store tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs_out_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -61,6 +86,14 @@ struct Holder {
     #[serde(flatten)]
     owner: Owner,
     token: u64,
+    /// It has ended so long ago, and is kept from others for so much longer, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_ms: Option<u64>,
+    /// How long ago it was renewed last, ms; where the store tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_beat_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,7 +110,7 @@ pub(super) async fn resources(
     State(face): State<Arc<Face>>,
     request: Call,
 ) -> Result<Json<Rows>, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.admit_person(&request)?;
     let keys = ["kind", "search", "offset", "limit", "tenant", "name"];
     let mut pairs = Pairs::of(request.uri(), &keys)?;
     let kind = pairs.read("kind", "one of master, leader, lease, semaphore", |_| true)?;
@@ -150,21 +183,25 @@ async fn row(face: &Face, caller: &Caller, resource: Resource) -> (Row, Option<F
             Err(cause) => failure = Some(cause),
         }
     }
+    let past = past(face, &resource, &standing).await;
     let row = Row {
         tenant,
         kind,
         name,
         limit: standing.limit,
-        holding: standing.holding,
-        waiting: standing.waiting,
-        members: standing.members,
+        counts: Counts {
+            holding: standing.holding,
+            waiting: standing.waiting,
+            members: standing.members,
+        },
         sessions: standing.sessions,
-        holders: standing
-            .holders
-            .into_iter()
-            .map(|it| Holder { token: it.token, owner: owner(it) })
-            .collect(),
+        holders: standing.holders.into_iter().map(|it| holder(it, &past)).collect(),
         waiters: standing.waiters.into_iter().map(owner).collect(),
+        term: Term {
+            ttl_ms: standing.lease.map(|lease| millis(lease.ttl)),
+            grace_ms: standing.lease.map(|lease| millis(lease.grace)),
+            runs_out_ms: standing.runs_out.map(millis),
+        },
         route,
         error: failure.as_ref().map(|failure| failure.cause().to_owned()),
     };
@@ -179,8 +216,31 @@ async fn look(face: &Face, request: Request) -> Result<Answer, Failure> {
     }
 }
 
+/// The changes of a resource, unless all of its holders were renewed just now, and none has ended.
+async fn past(face: &Face, resource: &Resource, standing: &UpstreamStanding) -> Vec<HistoryEntry> {
+    let is_renewed = |it: &StandingEntry| it.unbeaten.is_some_and(|it| it < JUST_RENEWED);
+    if standing.holders.iter().all(is_renewed) {
+        return Vec::new();
+    }
+    match look(face, Request::History(resource.clone())).await {
+        Ok(Answer::History(changes)) => changes,
+        // It only goes with the row.
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+fn holder(entry: StandingEntry, past: &[HistoryEntry]) -> Holder {
+    let end = past.iter().find(|it| it.token == entry.token && it.kept_for().is_some());
+    Holder {
+        token: entry.token,
+        last_beat_ms: entry.unbeaten.map(millis),
+        owner: owner(entry),
+        ended_ms: end.map(|end| millis(end.ago)),
+        kept_ms: end.and_then(HistoryEntry::kept_for).map(millis),
+    }
+}
+
 fn owner(entry: StandingEntry) -> Owner {
     let model::Owner { session, host, name } = entry.owner;
-    let since_ms = u64::try_from(entry.since.as_millis()).unwrap_or(u64::MAX);
-    Owner { name, host, session, since_ms }
+    Owner { name, host, session, since_ms: millis(entry.since) }
 }

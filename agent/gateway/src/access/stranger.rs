@@ -1,0 +1,56 @@
+//! Reasons for which callers are not let in, or not any longer.
+
+/// The reason for which a caller is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    #[error("a key is needed, in the header Authorization: Bearer KEY")]
+    NoKey,
+    /// It says no more: whoever guesses learns nothing.
+    #[error(
+        "this key is not known, was revoked, or has expired; one that was just added to the store is known within \
+         seconds, one in a file once the gateway has read that again; else ask the gateway's administrator for another"
+    )]
+    WrongKey,
+    #[error("a certificate is needed that names one spiffe:// URI, or has one common name")]
+    NoCertificate,
+    /// One that the gateway does not know, while it cannot ask the store.
+    #[error("whether this key is good cannot be told while the store does not answer; try again")]
+    Doubtful,
+    #[error(
+        "this is a join key, good for nothing but the exchange for an agent's own: put it into upstream_secret_file of \
+         one agent, and restart that"
+    )]
+    JoinKey,
+    #[error(
+        "this join key was exchanged for an agent's own already; ask the gateway's administrator for another"
+    )]
+    UsedJoinKey,
+    #[error("the certificate of this connection has expired; connect again with a new one")]
+    Expired,
+    #[error(
+        "who signed in is believed of the addresses in trusted_proxies alone, and this request comes from another; ask \
+         through the proxy, or show a key"
+    )]
+    NoProxy,
+    #[error(
+        "the proxy must name one person in the header identity_header, and replace what the client sent there"
+    )]
+    NoIdentity,
+    #[error("no section [[people]] of the gateway's configuration has a who that fits this person")]
+    Unlisted,
+    #[error(
+        "a call that changes something needs the header Origin, or Sec-Fetch-Site: same-origin, of somebody that a proxy \
+         signed in; use the page"
+    )]
+    NoOrigin,
+}
+
+/// The reason for which an admission holds no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lapse {
+    /// Its certificate has expired, or its key is good no more, or for another principal.
+    #[error(transparent)]
+    Key(#[from] Stranger),
+    #[error("the bounds of this key were changed; connect again to go by the new ones")]
+    Bounds,
+}

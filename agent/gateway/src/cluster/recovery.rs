@@ -1,0 +1,56 @@
+//! A cluster whose majority is gone for good goes on from the folder of one of its nodes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tenure_cluster::control::{Client, Control, Report};
+use tenure_cluster::recovery::Survivor;
+use tenure_stores::settings::Stores;
+
+use super::{astray, say, way};
+
+/// Has a node begin a cluster that goes on from a folder.
+pub(super) async fn recover(
+    client: &Client,
+    stores: &Stores,
+    folder: &Path,
+    quarantine: Option<Duration>,
+) -> anyhow::Result<()> {
+    let survivor = Survivor::read(folder).await?;
+    refuse_while_one_runs(&survivor, stores).await?;
+    // First: the answer may be lost, and a node of the old cluster beside the new one must not be.
+    let folder = folder.display();
+    survivor.retire().with_context(|| format!("the folder {folder} cannot be marked"))?;
+    let text = survivor.backup.text().into_bytes();
+    let Report::Restored { cluster, quarantine } = client.restore(text, quarantine).await? else {
+        return Err(astray());
+    };
+    let (node, last, old) = (survivor.node(), survivor.last, survivor.cluster());
+    let gone: Vec<_> = survivor.members.values().map(String::as_str).collect();
+    let quarantine = humantime::format_duration(quarantine);
+    say(&format!(
+        "cluster {cluster} has begun with all that node {node:x} had, up to entry {last}; it grants nothing for {quarantine}\n\
+         cluster {old} must never run again: wipe the folders of its nodes ({}) before they start\n\
+         add other nodes with `tenured-gateway cluster add HOST:PORT`",
+        gone.join(", ")
+    ))
+}
+
+/// Refuses while a node of the old cluster answers: two clusters would grant the same things.
+async fn refuse_while_one_runs(survivor: &Survivor, stores: &Stores) -> anyhow::Result<()> {
+    let old = survivor.cluster();
+    for address in survivor.members.values() {
+        // Silence is the rule.
+        if let Ok(Report::Status(status)) =
+            way(stores, Some(address.as_str()))?.ask(Control::Status).await
+            && status.cluster == Some(old)
+        {
+            bail!(
+                "the node at {address} runs and is of cluster {old}: if a majority can run again, start it, and nothing is lost; \
+                 otherwise stop each of them first, and recover from the folder with the most entries"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Revocations from the status page: each has a reason, which the loser and the audit trail are told.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request as Call, State};
+use serde::{Deserialize, Serialize};
+use tenure_core::model::{Answer, Request, Resource, Revocation};
+use tenure_wire::{Code, Kind};
+use tracing::warn;
+
+use crate::access::Caller;
+use crate::face::refused::Refused;
+use crate::face::{Face, calls};
+use crate::trail::By;
+
+/// The wish to take something away.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    tenant: Arc<str>,
+    kind: Kind,
+    name: Arc<str>,
+    /// Only the grant with this token: a holder that came since is left alone.
+    token: Option<u64>,
+    reason: String,
+    /// How long the sessions that lose it may not have it again, ms.
+    #[serde(default)]
+    for_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Taken {
+    /// Number of grants taken away.
+    revoked: u64,
+}
+
+/// Takes it away. Without the right `revoke` a caller may do so with its own holds alone.
+pub(super) async fn revoke(
+    State(face): State<Arc<Face>>,
+    request: Call,
+) -> Result<Json<Taken>, Refused> {
+    let caller = face.admit_person(&request)?;
+    let revoked = take(&face, &caller, request).await;
+    let revoked = revoked.inspect_err(|it| face.note_refusal(By::from(&caller), it))?;
+    Ok(Json(Taken { revoked }))
+}
+
+async fn take(face: &Face, caller: &Caller, request: Call) -> Result<u64, Refused> {
+    let wish: Wish = serde_json::from_slice(&calls::body(request).await?)
+        .map_err(|error| Refused::new(Code::Invalid, error.to_string()))?;
+    let Wish { tenant, kind, name, token, reason, for_ms } = wish;
+    let resource = Resource { tenant, kind, name };
+    let (by, what) = (caller.name(), resource.to_string());
+    let said = Revocation { by: by.clone(), reason: Some(reason.clone()), for_ms };
+    let request = Request::Revoke { resource, token, revocation: Some(Arc::new(said)) };
+    request.check()?;
+    let Answer::Revoked(grants) = face.carry_out(caller, request).await? else { return Ok(0) };
+    warn!(by, resource = what, grants, reason, for_ms, "revoked");
+    Ok(grants)
+}
