@@ -1,6 +1,7 @@
 //! The `tenured` daemon: its whole life, from the command line to the exit code.
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use tenure_host::socket::{self, Place};
 use tenure_host::{machine, marks};
 use tenure_service::command_line;
 use tenured::api::{self, Listening};
-use tenured::config::{self, Cli, Command, Environment, Loaded, Quarantine};
+use tenured::config::{self, Cli, Command, Config, Environment, Loaded, Quarantine};
 use tenured::heart::{Control, Heart};
 use tenured::lifecycle::{
     self, Assembled, Drained, Ending, Given, Means, Prepared, Ready, Reload, Reports, Vigil,
@@ -102,6 +103,8 @@ fn serve(
     loaded: Loaded,
     private: io::Result<()>,
 ) -> Result<(), (u8, Error)> {
+    let named_by = loaded.origin("socket").variable().map(str::to_owned);
+    let is_default = !loaded.is_set("runtime_dir");
     let Loaded { config, warnings, files, .. } = loaded;
     // Before any thread: it changes the environment.
     let handed = service_manager::take().map_err(unavailable)?;
@@ -119,15 +122,12 @@ fn serve(
         daemon: "agent",
         runtime_dir: (&config.runtime_dir, 0o755),
         state_dir: (&config.state_dir, 0o700),
+        is_default,
     };
     let Prepared { descriptors, runtime_dir, state_dir, mut locks } =
         lifecycle::prepare(wanted).map_err(unavailable)?;
     let means = Means { descriptors, memory: machine::memory_limit() };
-    let bound = match listener {
-        Some(handed) => socket::adopt(handed, &config.socket),
-        None => socket::bind(&config.socket, config.audience),
-    };
-    let (listener, mut place) = bound.map_err(unavailable)?;
+    let (listener, mut place) = bind(listener, &config, named_by).map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let filter = log.filter();
     let (own_state, own_runtime) = (state_dir.clone(), runtime_dir.clone());
@@ -195,6 +195,24 @@ fn serve(
     runtime.shutdown_background();
     drop(locks);
     Ok(())
+}
+
+/// Takes the socket that a service manager handed over, or binds one. `named_by` is the variable that named the socket.
+fn bind(
+    handed: Option<OwnedFd>,
+    config: &Config,
+    named_by: Option<String>,
+) -> Result<(std::os::unix::net::UnixListener, Place), Error> {
+    let bound = match handed {
+        Some(handed) => socket::adopt(handed, &config.socket),
+        None => socket::bind(&config.socket, config.audience),
+    };
+    bound.map_err(|error| match (named_by, Error::from(error)) {
+        (Some(variable), error) => {
+            error.context(format!("the socket is the one that the variable {variable} names"))
+        }
+        (None, error) => error,
+    })
 }
 
 /// Has the heart and the API do what is left to do.

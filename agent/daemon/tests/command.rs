@@ -160,7 +160,7 @@ fn starts_stops_and_restarts() {
     assert!(agent.ready.starts_with("tenured 0.1.0 ready in "), "{}", agent.ready);
     let rest = format!(" ms — socket {shown}, upstream embedded, guarantee: one host");
     assert!(agent.ready.ends_with(&rest), "{}", agent.ready);
-    assert_eq!(agent.hint, format!("try: curl --unix-socket {shown} http://localhost/v1/status"));
+    assert_eq!(agent.hint, format!("try: tenure --socket {shown} lock hello -- sleep 5"));
     assert_eq!(room.path("state").metadata().unwrap().mode() & 0o7777, 0o700);
 
     let (code, _, stderr) = room.run(&[]);
@@ -254,7 +254,7 @@ fn reloads_what_it_can() {
         (&summary["changed"], &summary["restart"]),
         (&"log, allow".into(), &"leader.ttl".into())
     );
-    assert_eq!(summary["unchanged"], 62);
+    assert_eq!(summary["unchanged"], 63);
 
     // A slip changes nothing.
     room.configure("[leader]\ntll = \"40s\"\n");

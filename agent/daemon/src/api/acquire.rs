@@ -1,20 +1,29 @@
 //! `POST /v1/acquire`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_bounds::Ask;
+use tenure_core::keeper::Refusal;
 use tenure_core::model::defaults;
 use tenure_wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
+use tokio::time::timeout;
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
 use super::respond::{Refused, json};
 use super::server::{Connected, Connection};
+use super::standing::complete;
 use super::validate;
-use crate::heart::Acquisition;
+use crate::heart::{Acquisition, CallError};
+
+/// A holder that was renewed since has not ended.
+const JUST_RENEWED_MS: u64 = 500;
+/// The longest that a refusal waits for what the history says of the holder.
+const PAST_ANSWER_MAX: Duration = Duration::from_millis(250);
 
 impl Body for Acquire {
     const EXAMPLE: &'static str = r#"{"session":"…","kind":"leader","name":"cleanup"}"#;
@@ -61,8 +70,56 @@ async fn ask_keeper(
     if !context.policy.current().is_open() {
         check_policy(context, connection, &ask).await?;
     }
+    if let Err(problem) = check_fleet(context, &ask) {
+        // A session that is unknown is told so first.
+        context.heart.lookup(connection.caller(), ask.session).await?;
+        return Err(problem.into());
+    }
     let caller = context.with_quota(connection.caller());
-    Ok(context.heart.acquire(caller, ask).await?)
+    match context.heart.acquire(caller, ask).await {
+        Err(CallError::Refused(refusal)) => {
+            let refusal = with_its_end(context, connection, refusal).await;
+            Err(CallError::Refused(refusal).into())
+        }
+        answer => Ok(answer?),
+    }
+}
+
+/// A refusal that says of a holder of another host that has ended until when it is kept. Its history tells, which is asked
+/// for at most [`Context::pasts`] at a time, and only where the holder has not just been renewed.
+async fn with_its_end(context: &Context, connection: &Connection, mut refusal: Refusal) -> Refusal {
+    let (Refusal::Contended { resource, holder: Some(holder), .. }
+    | Refusal::WaitTimeout { resource, holder: Some(holder), .. }) = &mut refusal
+    else {
+        return refusal;
+    };
+    let is_renewed = holder.last_beat_ms.is_some_and(|ms| ms < JUST_RENEWED_MS);
+    let Ok(_place) = context.pasts.try_acquire() else { return refusal };
+    if holder.is_of_tenure() && !is_renewed {
+        let past = context.heart.history(connection.caller(), resource.clone());
+        if let Ok(Ok(changes)) = timeout(PAST_ANSWER_MAX, past).await {
+            complete(holder, &changes);
+        }
+    }
+    refusal
+}
+
+/// Refuses a hold that has to exclude other hosts, where the store is this agent's own.
+fn check_fleet(context: &Context, ask: &Acquire) -> Result<(), Box<Problem>> {
+    let is_shared = context.about.address.is_some();
+    let wish = match (ask.fleet, context.about.requires_fleet) {
+        _ if is_shared => return Ok(()),
+        (true, _) => "fleet = true of the request",
+        (false, true) => "require = \"fleet\" of its configuration",
+        (false, false) => return Ok(()),
+    };
+    let name = ask.name.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
+    let detail = format!(
+        "{}{name}: this agent keeps holds on this host alone (upstream embedded), and {wish} wants them kept from \
+         all hosts; name the store that they share in its setting upstream, and see whether `tenure agents` lists them",
+        ask.kind
+    );
+    Err(Box::new(Problem::new(Code::Forbidden, detail)))
 }
 
 /// Asks the policy, which judges by the session too.

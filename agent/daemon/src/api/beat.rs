@@ -5,23 +5,24 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tenure_wire::Beat;
+use tenure_wire::{Beat, Beaten, Problem};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::Refused;
+use super::respond::{Refused, json};
 use super::server::Connected;
 
 impl Ask for Beat {
     const EXAMPLE: &'static str = r#"{"session":"…"}"#;
 }
 
-/// Say that the program lives and gets on. Local only.
+/// Say that the program lives and gets on, and ask how long a hold is valid. Local only.
 #[utoipa::path(post, path = "/v1/beat", tag = "session", request_body = Beat,
     responses(
-        (status = 204, description = "Noted"),
+        (status = 200, description = "Noted, with a hold", body = Beaten),
+        (status = 204, description = "Noted, without a hold"),
         (status = 404, response = super::answers::SessionUnknown),
-        (status = 410, response = super::answers::SessionLost),
+        (status = 410, description = "`session_lost`, or `hold_lost` for the hold that was named", body = Problem, content_type = "application/problem+json"),
         super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn beat(
@@ -29,6 +30,15 @@ pub(super) async fn beat(
     Connected(connection): Connected,
     Parsed(ask): Parsed<Beat>,
 ) -> Result<Response, Refused> {
-    context.heart.beat(connection.caller(), ask.session).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let Beat { session, hold } = ask;
+    match hold {
+        Some(hold) => {
+            let beaten = context.heart.beat_hold(connection.caller(), session, hold).await?;
+            Ok(json(StatusCode::OK, &beaten))
+        }
+        None => {
+            context.heart.beat(connection.caller(), session).await?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+    }
 }

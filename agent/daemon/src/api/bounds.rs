@@ -164,6 +164,7 @@ fn bound_operation(path: &str, operation: &mut Value) {
                 json!({"minLength": 1, "maxLength": CURSOR_MAX, "pattern": CURSOR})
             }
             (_, Some("glob")) => visible(""),
+            (_, Some("uid" | "gid")) => json!({"maximum": u32::MAX}),
             (_, Some("name" | "tenant")) => visible(":"),
             _ => continue,
         };

@@ -32,6 +32,8 @@ pub struct About {
     pub boot_id: Uuid,
     /// The directory of session pages.
     pub pages: PathBuf,
+    /// True if holds have to be those of the whole fleet.
+    pub requires_fleet: bool,
 }
 
 /// The context of every endpoint; one for all connections.
@@ -50,6 +52,8 @@ pub struct Context {
     pub policy: SharedPolicy,
     pub metrics: Arc<Metrics>,
     pub log: Filter,
+    /// Histories that are asked for at once, to say of holders that refusals name that they have ended.
+    pub pasts: tokio::sync::Semaphore,
     /// Held while the upstream is examined.
     pub examining: tokio::sync::Mutex<()>,
     pub started: Boottime,

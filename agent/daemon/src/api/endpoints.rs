@@ -12,8 +12,8 @@ use utoipa::OpenApi;
 use super::context::Context;
 use super::respond::Refused;
 use super::{
-    acquire, agents, answers, beat, checkpoint, doctor, events, health, history, leftovers, list,
-    log, metrics, openapi, quarantine, register, release, revoke, routes, standing, status,
+    acquire, agents, answers, beat, can, checkpoint, doctor, events, health, history, leftovers,
+    list, log, metrics, openapi, quarantine, register, release, revoke, routes, standing, status,
 };
 use crate::telemetry::{Answers, Metrics};
 
@@ -77,6 +77,7 @@ endpoints! {
     GET "/v1/routes" routes::routes;
     GET "/v1/status" status::status;
     GET "/v1/doctor" doctor::doctor;
+    GET "/v1/can" can::can;
     GET "/v1/log" log::read_log;
     PUT "/v1/log" log::set_log;
     GET "/healthz" health::healthz;

@@ -82,7 +82,7 @@ pub(super) fn program(holder: &model::Holder) -> ProgramView {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -14,6 +14,7 @@ mod agents;
 mod answers;
 mod beat;
 mod bounds;
+mod can;
 mod checkpoint;
 mod context;
 mod doctor;

@@ -12,8 +12,8 @@ use super::query::{NoQuery, Queried};
 use super::respond::{Refused, json};
 use super::server::Connected;
 
-/// End a quarantine before its time. The agent grants again, although what an earlier one granted may be
-/// valid still. Takes no body.
+/// End a quarantine before its time: of an agent that lost its journal, or of a Redis or a Postgres that lost data, for
+/// all its agents. Earlier grants may still be valid. Takes no body.
 #[utoipa::path(post, path = "/v1/quarantine/end", tag = "agent",
     responses(
         (status = 200, description = "There is none any more", body = QuarantineEnded),
@@ -32,7 +32,7 @@ pub(super) async fn end(
         tracing::warn!(
             uid,
             left_s = left.as_secs(),
-            "the quarantine was ended by hand; holds of an earlier agent may be granted again"
+            "the quarantine was ended by hand; holds of before it may be granted again"
         );
     }
     let left_ms = left.map_or(0, |left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));

@@ -34,7 +34,7 @@ impl<T: Query> FromRequestParts<Arc<Context>> for Queried<T> {
 pub(super) struct Pairs(Vec<(String, String)>);
 
 impl Pairs {
-    fn parse(query: &str, keys: &[&str]) -> Result<Pairs, Box<Problem>> {
+    pub(super) fn parse(query: &str, keys: &[&str]) -> Result<Pairs, Box<Problem>> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in tenure_service::query::pairs(query) {
             let (key, value) = pair?;

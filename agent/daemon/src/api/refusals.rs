@@ -10,6 +10,8 @@ use tenure_wire::{Code, Holder, LostReason, Problem, brief};
 
 use crate::heart::CallError;
 
+/// The field that keeps a hold after its end.
+const AT_LEAST: &str = "hold_at_least_ms";
 /// When to try again what a limit or the upstream refused, ms.
 const RETRY_AFTER_MS: u64 = 1000;
 
@@ -127,14 +129,15 @@ fn detail(refusal: &Refusal) -> String {
         }
         Refusal::WaitTimeout { resource, waited, holder, .. } => {
             let Resource { kind, name, .. } = resource;
-            let waited = brief(*waited);
+            // A client asks for what is left of its patience: 5 s are 4.99 s.
+            let waited = brief(*waited + Duration::from_millis(50));
             let held = holder.as_ref().map(|holder| {
+                let who = format!("{} on {}", escaped(&holder.name), escaped(&holder.host));
+                if let Some(kept) = holder.kept_in_words(None, AT_LEAST) {
+                    return format!(": {who} {kept}");
+                }
                 let since = brief(Duration::from_millis(holder.since_ms));
-                format!(
-                    ": held by {} on {} for {since}",
-                    escaped(&holder.name),
-                    escaped(&holder.host)
-                )
+                format!(": held by {who} for {since}")
             });
             let held = held.unwrap_or_default();
             format!(
@@ -154,7 +157,7 @@ fn detail(refusal: &Refusal) -> String {
         }
         Refusal::ContendedByItself { hold, resource, holder } => format!(
             "{resource} is held by this session itself, as hold {hold} with token {}: {} holds are not re-entrant; \
-             release that hold first, or ask from another session",
+             release that hold first, ask from another session, or wait with behind_own where another task holds it",
             holder.token, resource.kind
         ),
     }
@@ -166,8 +169,8 @@ fn upstream(error: &UpstreamError) -> String {
         UpstreamError::Denied(denial) => denied(denial),
         UpstreamError::TimedOut => unavailable("it gave no answer in time"),
         UpstreamError::Quarantined(free_in) => format!(
-            "the agent lost its record of earlier holds, and grants nothing for another {} ms, in \
-             which they may be valid; try again then",
+            "earlier holds were lost, by the agent or by its upstream, and nothing is granted for another {} ms, in \
+             which they may be valid; try again then; `tenure status` says which it is",
             millis(*free_in)
         ),
     }
@@ -259,6 +262,15 @@ fn by_rule(uid: u32, has: usize, of: &str, max: usize) -> String {
 }
 
 fn contended(resource: &Resource, holder: Option<&Holder>) -> String {
+    if let Some(holder) = holder
+        && let Some(kept) = holder.kept_in_words(None, AT_LEAST)
+    {
+        let (name, host) = (escaped(&holder.name), escaped(&holder.host));
+        return format!(
+            "{resource} is not held any more: {name} on {host} {kept}; wait with \"wait\":\"block\" or \"queue\", \
+             or try again then"
+        );
+    }
     match holder {
         Some(holder) => format!(
             "{resource} is held by {:?} on {} for {} ms with token {}; wait with \"wait\":\"block\" or \
@@ -362,7 +374,7 @@ mod tests {
         assert_eq!(of(&wait(UpstreamError::TimedOut)).hold, Some(Uuid::nil()));
         let (detail, retry_after_ms) =
             said(&wait(UpstreamError::Quarantined(Duration::from_millis(1500))));
-        assert!(detail.contains("grants nothing for another 1500 ms"), "{detail}");
+        assert!(detail.contains("nothing is granted for another 1500 ms"), "{detail}");
         assert_eq!(retry_after_ms, Some(1500));
     }
 
@@ -395,7 +407,17 @@ mod tests {
         let named = wait_timeout(Some(Box::new(holder.clone())));
         let held = format!("within 2.5s: held by backup.sh on hostb for 6h12m; {see}");
         assert!(named.detail.ends_with(&held), "{named}");
-        assert_eq!(named.holder, Some(holder));
+        assert_eq!(named.holder, Some(holder.clone()));
         assert_eq!((late.code, late.retry_after_ms), (Code::WaitTimeout, None));
+        let ended =
+            Holder { since_ms: 3000, ended_ms: Some(2000), kept_ms: Some(597_000), ..holder };
+        let kept =
+            "backup.sh on hostb ended 2.0s ago, kept for another 9m57s (hold_at_least_ms 10m)";
+        let named = wait_timeout(Some(Box::new(ended.clone())));
+        assert!(named.detail.contains(&format!("within 2.5s: {kept}; ")), "{named}");
+        let holder = Some(Box::new(ended));
+        let taken = of(&Refusal::Contended { resource, holder, limit_changed: None });
+        let expected = format!("leader/cleanup is not held any more: {kept}; wait with");
+        assert!(taken.detail.starts_with(&expected), "{taken}");
     }
 }

@@ -49,6 +49,8 @@ fn acquires() {
     check(json!({"kind": "master"}), None);
     check(json!({"kind": "master", "name": "p"}), Some("name"));
     check(json!({"kind": "leader", "name": "a\nb"}), Some("name"));
+    check(json!({"kind": "leader", "name": "a", "behind_own": true}), None);
+    check(json!({"kind": "leader", "name": "a", "behind_own": true, "wait": "queue"}), None);
     check(json!({"kind": "leader", "name": "a", "limit": 2}), Some("limit"));
     check(json!({"kind": "leader", "name": "a", "priority": 2}), Some("priority"));
     check(json!({"kind": "leader", "name": "a", "grace_ms": 2}), Some("grace_ms"));

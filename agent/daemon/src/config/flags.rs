@@ -39,7 +39,8 @@ pub enum Command {
         #[arg(long)]
         sql: bool,
     },
-    /// Look after a quarantine: the time in which an agent whose journal was lost grants nothing.
+    /// Look after a quarantine: the time in which nothing is granted, as the agent lost its journal, or a Redis or a
+    /// Postgres its data.
     #[command(subcommand)]
     Quarantine(Quarantine),
     /// Run the gateway, tenured-gateway, with everything that follows: a program of its own, in a package of
@@ -55,7 +56,8 @@ pub enum Command {
 /// Commands about a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Quarantine {
-    /// End it now, although what the last agent granted may be valid still. For root and the agent's user.
+    /// End it now, for every agent of the store, although earlier grants may still be valid. For root and the agent's
+    /// user.
     End {
         /// Do it. Without this only what it risks is said.
         #[arg(long)]

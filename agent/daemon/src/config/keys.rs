@@ -111,7 +111,7 @@ macro_rules! path {
     };
 }
 
-static KEYS: [settings::Key<Config>; 42] = [
+static KEYS: [settings::Key<Config>; 43] = [
     path!("socket", socket, value::socket)
         .about(
             "Where programs connect: a path, or a URI such as \"unix:///run/tenured/api.sock\". \
@@ -181,6 +181,28 @@ A character such as @ : / ? # or % in a user or password is written %40 %3A %2F 
              off for nothing. Can be changed by a reload (SIGHUP), and for the time being with \
              `tenure log FILTER`: that lasts until `tenure log --reset`, a restart, or a reload \
              that finds another value here.",
+            example: None,
+        },
+    },
+    settings::Key {
+        name: "require",
+        shape: Shape::Text,
+        reloads: false,
+        set: |config, text| {
+            config.requires_fleet = match text {
+                "host" => false,
+                "fleet" => true,
+                _ => return Err("must be host or fleet".to_owned()),
+            };
+            Ok(())
+        },
+        get: |config| Some(if config.requires_fleet { "fleet" } else { "host" }.to_owned().into()),
+        doc: Doc {
+            about: "What a hold has to exclude.
+  host:   at least the other programs of this host
+  fleet:  those of all hosts: while the upstream is the agent's own store, which no other host has,
+          every acquire is refused (forbidden, exit status 77), and so is `tenure limit NAME N`.
+          `tenure lock --fleet` and the field fleet of a request ask for that one by one",
             example: None,
         },
     },

@@ -61,6 +61,7 @@ pub(super) fn defaults(environment: &Environment) -> Config {
         stores,
         state_dir: directories.state,
         runtime_dir: directories.runtime,
+        requires_fleet: false,
         log: "info".to_owned(),
         log_format: LogFormat::default(),
         metrics_listen: None,

@@ -51,6 +51,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Socket, pages and journal.
     pub runtime_dir: PathBuf,
+    /// True if holds have to be those of the whole fleet.
+    pub requires_fleet: bool,
     /// The filter of the log.
     pub log: String,
     /// How it is written.

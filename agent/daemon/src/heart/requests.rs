@@ -7,8 +7,8 @@ use tenure_core::model::{AgentSeen, HistoryEntry, Page, Program, Resource, Revoc
 use tenure_host::marks::{Stage, mark};
 use tenure_host::peer::Caller;
 use tenure_wire::{
-    Acquire, Acquired, Checkpointed, Leftovers, Register, Release, Released, Revoked, Routes,
-    Standing, Waiting,
+    Acquire, Acquired, Beaten, Checkpointed, Leftovers, Register, Release, Released, Revoked,
+    Routes, Standing, Waiting,
 };
 use uuid::Uuid;
 
@@ -75,6 +75,11 @@ impl Handle {
     pub async fn beat(&self, caller: Caller, session: Uuid) -> Result<()> {
         let read = |reply| matches!(reply, Reply::Beaten).then_some(());
         self.ask(caller, Request::Beat(session), read).await
+    }
+
+    pub async fn beat_hold(&self, caller: Caller, session: Uuid, hold: Uuid) -> Result<Beaten> {
+        let read = |reply| if let Reply::HoldBeaten(beaten) = reply { Some(beaten) } else { None };
+        self.ask(caller, Request::BeatHold { session, hold }, read).await
     }
 
     pub async fn leftovers(&self, caller: Caller, leftovers: Leftovers) -> Result<()> {

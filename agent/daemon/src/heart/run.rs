@@ -239,12 +239,12 @@ impl Run {
         self.rhythm.wake(self.shell.woken.message.is_some(), now);
         self.shell.effects.turn_began = now;
         let suspended = clock::suspended_total();
-        let slept = suspended.saturating_sub(self.suspended) > SLEEP_MIN;
+        let slept = suspended.saturating_sub(self.suspended);
         self.suspended = suspended;
         self.count_out(now);
-        if slept {
+        if slept > SLEEP_MIN {
             tracing::info!("the machine slept; overdue holds are lost before anything is served");
-            self.keeper.handle_wake(now);
+            self.keeper.handle_wake(now, slept);
         }
         self.turn.take(&mut self.keeper, &mut self.shell);
         self.shell.effects.registrants.clear();

@@ -164,6 +164,7 @@ fn is_done_anyway(request: &Request) -> bool {
         Request::Release(_)
         | Request::Checkpoint(_)
         | Request::Beat(_)
+        | Request::BeatHold { .. }
         | Request::Leftovers(_)
         | Request::Revoke { .. } => true,
         // Nobody would know of what these give.

@@ -25,6 +25,9 @@ use crate::policy::SharedPolicy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 
+/// Histories that refusals ask the store for at once.
+const PASTS_AT_ONCE: usize = 16;
+
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
@@ -114,6 +117,7 @@ pub fn assemble(
         address: upstream.address(),
         boot_id,
         pages: runtime_dir.join(PAGES),
+        requires_fleet: config.requires_fleet,
     };
     let limits = api::Limits::of(&limits);
     let context = api::Context {
@@ -126,6 +130,7 @@ pub fn assemble(
         policy: policy.clone(),
         metrics: Arc::clone(metrics),
         log: filter.clone(),
+        pasts: tokio::sync::Semaphore::new(PASTS_AT_ONCE),
         examining: tokio::sync::Mutex::default(),
         started,
     };

@@ -27,7 +27,7 @@ impl fmt::Display for Ready<'_> {
             "tenured {version} ready in {ms} ms — socket {shown}, upstream {upstream}, guarantee: {guarantee}"
         )?;
         let quoted = quoted(socket);
-        write!(f, "try: curl --unix-socket {quoted} http://localhost/v1/status")
+        write!(f, "try: tenure --socket {quoted} lock hello -- sleep 5")
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
             concat!(
                 "tenured 0.1.0 ready in 7 ms — socket /run/it's/api.sock, upstream embedded, ",
                 "guarantee: one host\n",
-                r"try: curl --unix-socket '/run/it'\''s/api.sock' http://localhost/v1/status"
+                r"try: tenure --socket '/run/it'\''s/api.sock' lock hello -- sleep 5"
             )
         );
         assert_eq!(

@@ -128,10 +128,12 @@ impl Rig {
                 address: Some("redis://there:6379/0".into()),
                 boot_id: Uuid::from_u128(7),
                 pages: directory.path().to_owned(),
+                requires_fleet: false,
             },
             policy,
             metrics: metrics.clone(),
             log: crate::telemetry::log::Filter::new("info").unwrap().1,
+            pasts: tokio::sync::Semaphore::new(1),
             examining: tokio::sync::Mutex::default(),
             started: tenure_host::clock::now(),
         });
@@ -326,6 +328,10 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
             holds: vec![],
         }),
         Request::Beat(_) => Reply::Beaten,
+        Request::BeatHold { .. } => Reply::HoldBeaten(wire::Beaten {
+            valid_ms: 9000,
+            valid_until_boottime_ns: 9_000_000_000,
+        }),
         Request::Leftovers(_) => Reply::LeftoversNoted,
         Request::Revoke { .. } => {
             Reply::Revoked(wire::Revoked { revoked: 1, ..wire::Revoked::default() })

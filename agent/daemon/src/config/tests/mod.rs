@@ -90,6 +90,8 @@ fn flags_over_environment_over_file_over_default() {
     assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/file"));
 
     // The clients' variable counts less than the agent's own.
+    room = room.variable("TENURE_SOCKET", "");
+    assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/file"));
     room = room.variable("TENURE_SOCKET", "unix:///client");
     assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/client"));
     room = room.variable("TENURED_SOCKET", "/own");
