@@ -9,7 +9,7 @@ pub(crate) use tenure::wire::brief;
 use tenure::wire::{Code, Holder, Problem};
 
 use crate::exit;
-use crate::show::shown;
+use crate::show::{shown, when};
 
 /// Why a subcommand failed. Shows as the one line on stderr, without `tenure: `.
 #[derive(Debug)]
@@ -157,7 +157,10 @@ impl fmt::Display for Who<'_> {
         if let Some(uid) = uid {
             write!(f, "uid {uid}, ")?;
         }
-        write!(f, "token {token}, for {})", brief(Duration::from_millis(*since_ms)))
+        match when::kept(self.0, when::now()) {
+            Some(kept) => write!(f, "token {token}), {kept}"),
+            None => write!(f, "token {token}, for {})", brief(Duration::from_millis(*since_ms))),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use tenure::client::Client;
+use tenure::client::{Client, SOCKET_VARIABLE};
 
 use self::args::{Cli, Command};
 use self::exit::End;
@@ -60,7 +60,7 @@ fn command_line() -> Vec<String> {
 }
 
 fn start(cli: Cli) -> Result<End, Failure> {
-    cli.check().map_err(|invalid| Failure::new(exit::USAGE, invalid.to_string()))?;
+    cli.check().map_err(|line| Failure::new(exit::USAGE, line))?;
     match &cli.command {
         Command::Completions { shell } => {
             return manual::completions(*shell).map(|()| End::Exit(0));
@@ -77,12 +77,18 @@ fn start(cli: Cli) -> Result<End, Failure> {
 }
 
 async fn dispatch(cli: &Cli) -> Result<End, Failure> {
-    let client = Client::connect(cli.socket.as_deref().map(Path::new))
+    // An empty variable counts as none, as for every client; an empty option was meant to name one.
+    let is_unset = |socket: &&str| {
+        socket.is_empty() && std::env::var_os(SOCKET_VARIABLE).is_some_and(|it| it.is_empty())
+    };
+    let socket = cli.socket.as_deref().filter(|socket| !is_unset(socket));
+    let client = Client::connect(socket.map(Path::new))
         .map_err(|error| Failure::of_call("--socket", &error))?;
     let done = match &cli.command {
         Command::Run(args) | Command::Lock(args) => return run::run(args, client).await,
         Command::Standing(args) => return show::standing(args, &client).await.map(End::Exit),
         Command::Doctor(args) => return show::doctor(args, &client).await.map(End::Exit),
+        Command::Can(args) => return show::can(args, &client).await.map(End::Exit),
         Command::Log(args) => show::log(args, &client).await,
         Command::Status(args) => show::status(args, &client).await,
         Command::Acquire(args) => return run::acquire_and_keep(args, client).await,
@@ -90,7 +96,7 @@ async fn dispatch(cli: &Cli) -> Result<End, Failure> {
         Command::Held(args) => return inside::held(args, &client).await.map(End::Exit),
         Command::Beat => inside::beat(&client).await,
         Command::Socket => show::socket(&client),
-        Command::Ls(args) => show::list(args, &client).await,
+        Command::Ls(args) => return show::list(args, &client).await.map(End::Exit),
         Command::Agents(args) => show::agents(args, &client).await,
         Command::Why(args) => show::why(args, &client).await,
         Command::History(args) => show::history(args, &client).await,

@@ -2,10 +2,8 @@
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use tenure::wire::Kind;
 
 use crate::args::Cli;
-use crate::shell::operand;
 
 /// Longest part of a value that is repeated, letters.
 const QUOTED_MAX: usize = 60;
@@ -41,32 +39,6 @@ pub(crate) fn line(error: &clap::Error, words: &[String]) -> String {
     {
         line.push_str(&format!("; write the command after two dashes: -- {word}"));
     }
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
-        && let Some((kind, name)) = value.split_once('/')
-        && kind.parse::<Kind>().is_ok()
-        && !name.is_empty()
-        && value.chars().count() <= QUOTED_MAX
-    {
-        line.push_str(&format!("; write kind and name as two words: {kind} {}", operand(name)));
-    }
     let subcommand = subcommand.map(|name| format!(" {name}")).unwrap_or_default();
     format!("{line}; see `tenure{subcommand} --help`")
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[test]
-    fn kind_and_name_in_one_word_are_told_as_two() {
-        for command in ["why", "history", "revoke", "standing", "observe"] {
-            let words = ["tenure", command, "leader/nightly/eu"];
-            let error = Cli::try_parse_from(words).expect_err("one word");
-            let line = line(&error, &[command.to_owned()]);
-            let hint = "; write kind and name as two words: leader nightly/eu; see `tenure";
-            assert!(line.contains(hint), "{line}");
-        }
-    }
 }

@@ -14,7 +14,10 @@ Examples:
 
   # With the letters of flock(1): one attempt, 5 seconds, another exit status, nothing said:
   tenure lock nightly -n -- backup.sh
-  tenure lock nightly -w 5s -E 7 -q -- backup.sh
+  tenure lock nightly -w 5 -E 7 -q -- backup.sh
+
+  # From cron on many hosts, once on one of them, and on none whose agent has a store of its own:
+  tenure lock nightly --fleet -n -q -E 0 --at-least 10m -- backup.sh
 
 It is `tenure run --leader NAME`: see there for the environment of the command, for what happens
 when the lock is lost, and for the exit status. `tenure standing leader NAME` shows who has it.";

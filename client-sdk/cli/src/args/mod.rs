@@ -1,26 +1,30 @@
 //! The command line.
 
+mod can;
 pub(crate) mod duration;
 mod held;
 mod kept;
 mod limit;
 mod lock;
 pub(crate) mod name;
+mod resource;
 mod revoke;
 mod run;
 mod wish;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tenure::wire::Kind;
-use tenure::wire::rules::{Checked, resource_name};
 use uuid::Uuid;
 
+pub(crate) use can::CanArgs;
 pub(crate) use held::HeldArgs;
 pub(crate) use kept::{AcquireArgs, ReleaseArgs};
 pub(crate) use limit::LimitArgs;
+pub(crate) use resource::{ResourceName, ResourceWords, kind_of};
 pub(crate) use revoke::RevokeArgs;
 pub(crate) use run::{OnLost, RunArgs, Tether};
 pub(crate) use wish::WishArgs;
@@ -64,21 +68,22 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Judges what goes together: the name of a master is a project's.
+    /// Judges what goes together, before an agent is asked: the name of a master is a project's.
     ///
     /// # Errors
     ///
     /// With the rule that is broken.
-    pub(crate) fn check(&self) -> Checked {
-        let (kind, name) = match &self.command {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let resource = match &self.command {
             Command::Standing(StandingArgs { resource, .. })
+            | Command::Can(CanArgs { resource, .. })
             | Command::Why(resource)
             | Command::History(resource)
-            | Command::Observe(resource) => (resource.kind, &resource.name),
-            Command::Revoke(args) => (args.kind, &args.name),
+            | Command::Observe(resource)
+            | Command::Revoke(RevokeArgs { resource, .. }) => resource,
             _ => return Ok(()),
         };
-        resource_name(kind, name)
+        resource.kind_and_name().map(|_| ())
     }
 }
 
@@ -133,10 +138,12 @@ Examples:
     Standing(StandingArgs),
     /// Lists what is held or waited for, across the fleet
     ///
-    /// Root and the agent's own user see all tenants, others the default one unless --tenant is given.
+    /// Root and the agent's own user see all tenants, others the default one unless --tenant is given. With
+    /// --held-longer-than or --waits-longer-than exit status 1 says that something is listed: for checks that alert.
     #[command(after_help = "\
 Examples:
   tenure ls                                  everything
+  tenure ls nightly --held-longer-than 2h || mail -s 'nightly hangs' ops
   tenure ls 'leader/nightly-*'               leaders whose name begins so
   tenure ls --json | jq -r '.[] | select(.waiting > 0) | .name'")]
     Ls(ListArgs),
@@ -156,9 +163,10 @@ Examples:
     /// of the process; who waits, and for how long; the last changes with their reasons; two commands.
     #[command(after_help = "\
 Examples:
-  tenure why leader nightly
+  tenure why nightly
+  tenure why leader/nightly
   tenure why semaphore encode --json | jq '.standing.holders[].command'")]
-    Why(ResourceNameArgs),
+    Why(ResourceWords),
     /// Shows who held a resource, and why it moved on, across the fleet
     ///
     /// The last 50 changes of the last 7 days, newest first, in local time: who was granted it, from which
@@ -167,7 +175,7 @@ Examples:
 Examples:
   tenure history leader nightly
   tenure history semaphore encode --json | jq -r '.changes[] | select(.what == \"lost\") | .host'")]
-    History(ResourceNameArgs),
+    History(ResourceWords),
     /// Prints the events of your sessions as they happen
     ///
     /// Without --session those of every session that you have now; ends when their streams end.
@@ -184,7 +192,7 @@ one of its streams is open. At most 4 streams a session.")]
 Examples:
   tenure observe leader cleanup
   tenure observe semaphore encode --json | jq -c '[.holders[].host]'")]
-    Observe(ResourceNameArgs),
+    Observe(ResourceWords),
     /// Shows the routing table: which lease is held where
     #[command(after_help = "\
 Examples:
@@ -221,6 +229,16 @@ Examples:
   tenure --socket /run/tenured/api.sock doctor
   tenure doctor --json | jq -r '.checks[] | select(.verdict != \"ok\") | .name, .remedy'")]
     Doctor(DoctorArgs),
+    /// Says whether the policy of the agent lets a user hold a resource, without asking for it
+    ///
+    /// For tests of a policy: exit status 0 when it does, 77 when it does not, with the words that the user would
+    /// get. Root and the agent's own user may ask about others.
+    #[command(after_help = "\
+Examples:
+  tenure can leader nightly
+  sudo tenure can --uid 1001 leader nightly
+  sudo tenure can --uid ci --gid docker --priority 50 master my-project")]
+    Can(CanArgs),
     /// Shows what the agent logs, or changes it for the time being
     ///
     /// For root and the agent's own user. FILTER is a level: error, warn, info, debug, trace or off; or
@@ -283,27 +301,11 @@ pub(crate) struct OutputArgs {
     pub(crate) json: bool,
 }
 
-/// A resource by kind and name.
-#[derive(Debug, Args)]
-pub(crate) struct ResourceNameArgs {
-    /// master, leader, lease or semaphore
-    #[arg(value_parser = kind())]
-    pub(crate) kind: Kind,
-    /// Its name; for a master the project
-    #[arg(value_parser = name::parse)]
-    pub(crate) name: String,
-    /// The tenant in which the name is looked up
-    #[arg(long, value_parser = name::tenant)]
-    pub(crate) tenant: Option<String>,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
 /// `tenure standing`.
 #[derive(Debug, Args)]
 pub(crate) struct StandingArgs {
     #[command(flatten)]
-    pub(crate) resource: ResourceNameArgs,
+    pub(crate) resource: ResourceWords,
     /// Print nothing: exit status 0 when somebody holds it, 1 when it is free
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) quiet: bool,
@@ -321,6 +323,12 @@ pub(crate) struct ListArgs {
     /// Only this tenant
     #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
+    /// Only what a holder has had for longer, and exit with status 1 if there is any: an alert
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) held_longer_than: Option<Duration>,
+    /// Only what is waited for for longer, and exit with status 1 if there is any: an alert
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) waits_longer_than: Option<Duration>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

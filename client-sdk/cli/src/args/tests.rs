@@ -78,8 +78,9 @@ fn what_belongs_to_another_kind_is_refused() {
     refused("tenure run --leader a --grace 1s -- c", "cannot be used with");
     refused("tenure run --leader a --wait 1s --no-wait -- c", "cannot be used with");
     refused("tenure run --leader a", "<CMD>");
-    refused("tenure run --leader a --ttl 10 -- c", "500ms, 10s, 2m");
-    refused("tenure standing boss a", "[possible values: master, leader, lease, semaphore]");
+    refused("tenure run --leader a --ttl ten -- c", "500ms, 10s, 2m");
+    let cli = parse("tenure standing boss a").expect("two words");
+    assert!(cli.check().is_err_and(|error| error.contains("'boss' is no kind")));
 }
 
 #[test]

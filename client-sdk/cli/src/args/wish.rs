@@ -29,6 +29,9 @@ pub(crate) struct WishArgs {
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["leader", "semaphore", "master"], value_parser = name::address)]
     pub(crate) address: Option<String>,
 
+    /// Refuse with status 77 where the agent's store is this host's alone, and other hosts could hold it, too
+    #[arg(long)]
+    pub(crate) fleet: bool,
     /// Wait at most this long. Default: for ever
     #[arg(long, short, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,

@@ -10,6 +10,7 @@ mod kept;
 pub(crate) mod kernel;
 mod nesting;
 mod not_started;
+mod one_host;
 mod request;
 mod service;
 mod signals;
@@ -95,6 +96,9 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<End, Failure> 
         }
     };
     say_limit_changed(&what, acquired.limit_changed);
+    if !args.wish.quiet {
+        one_host::say_once(&what, client.path(), &tether.registered);
+    }
     if let Some(progress) = args.progress {
         // The command has all of its time from its start on.
         let _answer = timeout(progress, client.beat(tether.registered.session)).await;

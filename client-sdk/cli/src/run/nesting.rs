@@ -62,7 +62,7 @@ pub(super) async fn refuse_to_wait_for_itself(
     client: &Client,
 ) -> Result<(), Failure> {
     let around = holds_around();
-    if around.is_empty() || kind == Kind::Semaphore || args.no_wait {
+    if around.is_empty() || args.no_wait && args.quiet {
         return Ok(());
     }
     // Only a piece of advice: an agent that does not answer is met again below.
@@ -71,8 +71,18 @@ pub(super) async fn refuse_to_wait_for_itself(
     let name = name.or(args.project.as_deref()).unwrap_or("default");
     let is_same =
         |view: &HoldView| around.contains(&view.hold) && view.kind == kind && view.name == name;
-    let mut same_tenant = status.sessions.iter().filter(|session| session.tenant == tenant);
-    if same_tenant.any(|session| session.holds.iter().any(is_same)) {
+    let same_tenant = status.sessions.iter().filter(|session| session.tenant == tenant);
+    let same: Vec<_> = same_tenant.flat_map(|it| &it.holds).filter(|view| is_same(view)).collect();
+    // Permits of others may come back, and are of no use where those around this command are all there are.
+    let limit = args.limit.or(same.iter().filter_map(|view| view.limit).min());
+    let is_all = kind != Kind::Semaphore || limit.is_some_and(|it| same.len() >= it as usize);
+    if !same.is_empty() && is_all {
+        if args.no_wait {
+            let line = format!(
+                "{what}: taken by a `tenure run` around this command, or by its `tenure acquire`, as TENURE_HOLDS says"
+            );
+            return Err(Failure::new(args.conflict_exit_code, line));
+        }
         let line = format!(
             "{what}: held by a `tenure run` around this command, or by its `tenure acquire`, as TENURE_HOLDS says: it would \
              wait for itself; leave one of the two out, or unset TENURE_HOLD and TENURE_HOLDS"

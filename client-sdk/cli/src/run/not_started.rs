@@ -38,6 +38,9 @@ pub(super) fn not_started(command: &[OsString], error: &io::Error) -> Failure {
         Some(Errno::EAGAIN) => {
             "; the limit of processes is reached: see `ulimit -u`, and pids.max of the cgroup"
         }
+        Some(Errno::EMFILE | Errno::ENFILE) => {
+            "; it takes more open files than this process may have: raise `ulimit -n`"
+        }
         Some(Errno::E2BIG) => {
             "; its arguments and the environment are longer than the system takes"
         }

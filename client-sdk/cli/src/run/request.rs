@@ -48,6 +48,8 @@ pub(super) fn wished(args: &WishArgs, kind: Kind, name: Option<String>) -> Acqui
         kind,
         name,
         wait: if args.no_wait { Wait::None } else { Wait::Block },
+        behind_own: false,
+        fleet: args.fleet,
         timeout_ms: args.wait.map(millis),
         request: Some(Uuid::new_v4().to_string()),
         ttl_ms: args.ttl.map(millis),

@@ -13,7 +13,7 @@ use super::deadlock::deadlock;
 use crate::ANSWER_MAX;
 use crate::failure::{Who, brief, ordinal};
 use crate::output::say;
-use crate::show::shown;
+use crate::show::{shown, when};
 
 /// A shorter wait is not worth a word.
 const SILENT: Duration = Duration::from_secs(2);
@@ -132,6 +132,9 @@ fn who(holder: &Holder) -> String {
         return Who(holder).to_string();
     }
     let (name, host) = (shown(name), shown(host));
+    if let Some(kept) = when::kept(holder, when::now()) {
+        return format!("{name} on {host}, {kept}");
+    }
     format!("{name} on {host} for {} (token {token})", brief(Duration::from_millis(*since_ms)))
 }
 

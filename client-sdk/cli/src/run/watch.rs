@@ -25,7 +25,9 @@ use super::signals::{Arrival, Signals};
 use super::terminal::Terminal;
 use super::tether::Tether;
 use super::validity::Validity;
+use crate::failure::brief;
 use crate::output::say;
+use crate::show::shown;
 
 /// After SIGKILL, what goes on in spite of it is looked for after so long; then after twice as long each time.
 const KILL_AGAIN_MIN_NS: u64 = 20_000_000;
@@ -348,12 +350,24 @@ impl<'a> Watch<'a> {
                 self.why_stopped = Some(Stopped::NotRenewed);
                 let left =
                     Duration::from_nanos(self.hold.valid_until.saturating_sub(boottime_ns()));
-                let left = crate::failure::brief(left);
+                let left = brief(left);
+                let why = self.why_not_renewed().map(|why| format!(" ({why})")).unwrap_or_default();
                 say(&format!(
-                    "{what}: the hold is not renewed and ends in {left}: {fate}; \
+                    "{what}: the hold is not renewed{why} and ends in {left}: {fate}; \
                      see `tenure doctor`"
                 ));
             }
         }
+    }
+
+    /// What keeps the hold from being renewed, and for how long, as far as it is known here.
+    fn why_not_renewed(&self) -> Option<String> {
+        let ago = |since| brief(Duration::from_nanos(boottime_ns().saturating_sub(since)));
+        if let Some((socket, since)) = self.attachment.away() {
+            let socket = shown(&socket.display().to_string());
+            return Some(format!("no agent has answered at {socket} for {}", ago(since)));
+        }
+        let (since, cause) = self.hold.doubt.as_ref()?;
+        Some(format!("the store has confirmed no renewal for {}: {cause}", ago(*since)))
     }
 }

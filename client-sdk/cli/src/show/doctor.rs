@@ -12,7 +12,7 @@ use tenure::wire::{
     Check, Code, Diagnosis, Register, Status, Tether, UpstreamState, UpstreamStatus, Verdict,
 };
 
-use super::status::{lateness, upstream_look, word};
+use super::status::{guarantee, lateness, upstream_look, word};
 use super::table::{Look, visible};
 use super::{answer, silence};
 use crate::args::DoctorArgs;
@@ -26,6 +26,9 @@ const LATENESS_MAX_US: u64 = 50_000;
 
 /// Fewer beats than this may all be of one standstill, and say nothing of how it goes always.
 const BEATS_MIN: u64 = 100;
+
+/// The beginning of the error of a store that answers, and takes no writes.
+const REFUSES_WRITES: &str = "it refuses writes: ";
 
 /// Checks everything that can be checked from here, has the agent examine its upstream, and returns
 /// the exit status.
@@ -142,9 +145,13 @@ fn upstream(upstream: &UpstreamStatus) -> Check {
     if let Some(address) = &upstream.address {
         let _infallible = write!(detail, " at {address}");
     }
-    let _infallible = write!(detail, ", {}", upstream.guarantee);
+    let _infallible = write!(detail, ", {}", guarantee(upstream));
     if let Some(error) = &upstream.last_error {
-        let _infallible = write!(detail, "; last error: {error}");
+        let ago = upstream.last_error_ms.map(|ms| brief(Duration::from_millis(ms)));
+        let ago = ago.map(|ago| format!(" {ago} ago")).unwrap_or_default();
+        let sort =
+            if upstream.state == UpstreamState::Up { "the last error was" } else { "last error" };
+        let _infallible = write!(detail, "; {sort}{ago}: {error}");
     }
     match upstream.state {
         UpstreamState::Up => Check::ok("upstream", detail),
@@ -154,7 +161,13 @@ fn upstream(upstream: &UpstreamStatus) -> Check {
         UpstreamState::Quarantined => Check::warning(
             "upstream",
             detail,
-            "wait one ttl: holds of before the agent's start may still be valid",
+            "wait one ttl: holds that the agent or its upstream lost may still be valid",
+        ),
+        UpstreamState::Down if refuses_writes(upstream) => Check::failure(
+            "upstream",
+            detail,
+            "it can be reached: mend what the error says, in the store; the agent goes on trying, and holds stay valid until \
+             their valid-until",
         ),
         UpstreamState::Down => {
             let what = match &upstream.address {
@@ -169,6 +182,11 @@ fn upstream(upstream: &UpstreamStatus) -> Check {
             Check::failure("upstream", detail, remedy)
         }
     }
+}
+
+/// True if the store answers, and takes no writes.
+fn refuses_writes(upstream: &UpstreamStatus) -> bool {
+    upstream.last_error.as_ref().is_some_and(|error| error.starts_with(REFUSES_WRITES))
 }
 
 /// A gateway that is reached, and its store is not.
@@ -238,8 +256,7 @@ async fn page(client: &Client) -> Check {
     let registered = match answer(client, client.register(&register)).await {
         Ok(registered) => registered,
         Err(error) => {
-            let remedy = "see `[[allow]]` in the agent's configuration";
-            return Check::failure("session", said(&error), remedy);
+            return Check::failure("session", said(&error), no_session(&error));
         }
     };
     let page = Page::open(registered.page.as_ref(), registered.session, registered.boot_id);
@@ -253,6 +270,21 @@ async fn page(client: &Client) -> Check {
             "`tenure run` asks the agent instead; mount its runtime directory here, or let it give \
              files away (CAP_CHOWN)",
         ),
+    }
+}
+
+/// The way out where no session can be had.
+fn no_session(error: &CallError) -> &'static str {
+    let CallError::Refused(problem) = error else { return "run this again in a moment" };
+    match problem.code {
+        Code::Unauthorized | Code::Forbidden => "see `[[allow]]` in the agent's configuration",
+        Code::QuotaExceeded => {
+            "end some of your sessions (`tenure status`), or have `[limits]` or `[[allow]]` raised in the agent's configuration"
+        }
+        Code::UpstreamUnavailable => {
+            "do what the detail says: make space where the agent's runtime_dir and state_dir are, or make them writable"
+        }
+        _ => "do what the detail says, and run this again",
     }
 }
 
@@ -297,6 +329,26 @@ unknown  page            gone
     }
 
     #[test]
+    fn the_way_to_a_session_is_that_of_its_refusal() {
+        let way = |code| no_session(&CallError::Refused(Box::new(Problem::new(code, "no"))));
+        assert!(way(Code::UpstreamUnavailable).contains("make space"));
+        assert!(way(Code::Forbidden).contains("[[allow]]"));
+        assert!(way(Code::QuotaExceeded).contains("end some of your sessions"));
+        assert!(!way(Code::Stopping).contains("[[allow]]"));
+    }
+
+    #[test]
+    fn an_error_of_before_has_its_time() {
+        let mut status = status().upstream;
+        status.last_error = Some("connection refused".to_owned());
+        status.last_error_ms = Some(4000);
+        let check = upstream(&status);
+        assert_eq!(check.verdict, Verdict::Ok);
+        let told = "; the last error was 4.0s ago: connection refused";
+        assert!(check.detail.ends_with(told), "{}", check.detail);
+    }
+
+    #[test]
     fn late_beats_are_a_warning() {
         let mut status = status();
         assert_eq!(beats(&status).verdict, Verdict::Ok);
@@ -331,6 +383,10 @@ unknown  page            gone
         );
         let remedy = check.remedy.expect("a way out");
         assert!(remedy.starts_with("check that redis://db-1:6379/0 can be reached"), "{remedy}");
+        status.last_error = Some("it refuses writes: Redis refused: OOM".to_owned());
+        let remedy = upstream(&status).remedy.expect("a way out");
+        assert!(remedy.starts_with("it can be reached: mend what the error says"), "{remedy}");
+        status.last_error = Some("connection refused".to_owned());
         status.address = Some("http://gw:8740".to_owned());
         (status.behind, status.since_ms) = (Some("redis".to_owned()), Some(12_000));
         let check = upstream(&status);

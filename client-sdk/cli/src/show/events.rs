@@ -13,8 +13,8 @@ use super::resource::render;
 use super::status::word;
 use super::table::{shown, visible};
 use super::when::{local, now};
-use super::{answer, ask};
-use crate::args::{EventsArgs, ResourceNameArgs};
+use super::{answer, ask, find};
+use crate::args::{EventsArgs, ResourceName, ResourceWords};
 use crate::exit;
 use crate::failure::Failure;
 use crate::output::{coloured, print};
@@ -65,8 +65,9 @@ pub(crate) async fn events(args: &EventsArgs, client: &Client) -> Result<(), Fai
 /// # Errors
 ///
 /// When the stream cannot be opened, or breaks.
-pub(crate) async fn observe(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
-    let ResourceNameArgs { kind, name, tenant, output } = args;
+pub(crate) async fn observe(args: &ResourceWords, client: &Client) -> Result<(), Failure> {
+    let args = &find(args, client).await?;
+    let ResourceName { kind, name, tenant, output } = args;
     let what = format!("{kind}/{name}");
     let mut stream = ask(client, &what, client.observe(*kind, name, tenant.as_deref())).await?;
     if output.json {
@@ -109,8 +110,8 @@ async fn pause() {
 }
 
 /// How a grant ended, once its agent has told it.
-async fn end_of(args: &ResourceNameArgs, client: &Client, token: u64) -> Option<String> {
-    let ResourceNameArgs { kind, name, tenant, .. } = args;
+async fn end_of(args: &ResourceName, client: &Client, token: u64) -> Option<String> {
+    let ResourceName { kind, name, tenant, .. } = args;
     for _ in 0..END_LOOKS {
         let history = answer(client, client.history(*kind, name, tenant.as_deref())).await.ok()?;
         let is_end = |it: &&HistoryEntry| it.token == token && it.what != Happened::Granted;

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use tenure::client::Client;
 use tenure::wire::{DEFAULT_TENANT, Happened, History, HistoryEntry};
 
-use super::ask;
 use super::table::{Cell, Look, Screen, Table, or_dash, visible};
 use super::when::{local, now};
-use crate::args::ResourceNameArgs;
+use super::{ask, find};
+use crate::args::{ResourceName, ResourceWords};
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
 
@@ -17,8 +17,9 @@ use crate::output::{print, print_json};
 /// # Errors
 ///
 /// When the agent refuses or cannot be asked.
-pub(crate) async fn history(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
-    let ResourceNameArgs { kind, name, tenant, output } = args;
+pub(crate) async fn history(args: &ResourceWords, client: &Client) -> Result<(), Failure> {
+    let args = &find(args, client).await?;
+    let ResourceName { kind, name, tenant, output } = args;
     let what = format!("{kind}/{name}");
     let history = ask(client, &what, client.history(*kind, name, tenant.as_deref())).await?;
     if output.json {
@@ -87,6 +88,7 @@ pub(super) fn why(change: &HistoryEntry) -> String {
         "released" => "its holder gave it back".to_owned(),
         "wait_timeout" => "its caller had gone".to_owned(),
         "expired" => "expired: no renewal was confirmed in time".to_owned(),
+        detail if change.reason.as_deref() == Some("expired") => format!("expired: {detail}"),
         "max_hold" => "--max-hold was over".to_owned(),
         "stalled" => "its program broke its promise of progress".to_owned(),
         "agent_stopping" => "its agent was stopped".to_owned(),

@@ -79,6 +79,8 @@ fn wanted(args: &LimitArgs, session: Uuid, limit: u32) -> Acquire {
         kind: Kind::Semaphore,
         name: Some(args.name.clone()),
         wait: Wait::None,
+        behind_own: false,
+        fleet: false,
         timeout_ms: None,
         request: None,
         ttl_ms: None,

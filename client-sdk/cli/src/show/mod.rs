@@ -1,8 +1,10 @@
 //! Subcommands that show what the agent knows, to people and to programs.
 
 mod agents;
+mod can;
 mod doctor;
 mod events;
+mod find;
 mod glob;
 mod history;
 mod holds;
@@ -17,7 +19,7 @@ mod silence;
 mod socket;
 mod status;
 mod table;
-mod when;
+pub(crate) mod when;
 mod why;
 
 use std::future::Future;
@@ -26,8 +28,10 @@ use tenure::client::{CallError, Client};
 use tokio::time::timeout;
 
 pub(crate) use agents::agents;
+pub(crate) use can::can;
 pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
+pub(crate) use find::find;
 pub(crate) use history::history;
 pub(crate) use limit::limit;
 pub(crate) use list::list;

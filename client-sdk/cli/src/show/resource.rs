@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{DEFAULT_TENANT, Holder, Routes, Standing};
+use tenure::wire::{DEFAULT_TENANT, Routes, Standing};
 
-use super::ask;
-use super::list::{held_for, holder_name, user};
+use super::list::{held_for, holder_name, state, user};
 use super::table::{Cell, Look, Screen, Table, or_dash, shown, visible};
-use crate::args::{ResourceNameArgs, RoutesArgs, StandingArgs};
+use super::when::{kept, now};
+use super::{ask, find};
+use crate::args::{ResourceName, RoutesArgs, StandingArgs};
 use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{coloured, print, print_json};
@@ -19,7 +20,7 @@ use crate::output::{coloured, print, print_json};
 ///
 /// When the agent refuses or cannot be asked.
 pub(crate) async fn standing(args: &StandingArgs, client: &Client) -> Result<u8, Failure> {
-    let ResourceNameArgs { kind, name, tenant, output } = &args.resource;
+    let ResourceName { kind, name, tenant, output } = &find(&args.resource, client).await?;
     let what = format!("{kind}/{name}");
     let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref())).await?;
     match (args.quiet, output.json) {
@@ -48,7 +49,7 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     let mut table = Table::new(&["", "HOST", "NAME", "PID", "USER", "TOKEN", "FOR"]);
     for holder in holders {
         table.row([
-            Cell::new("held", Look::Good),
+            state(holder),
             Cell::from(&holder.host),
             Cell::from(holder_name(holder)),
             Cell::from(or_dash(holder.pid)),
@@ -72,14 +73,9 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     if !table.is_empty() {
         out.push_str(&table.render(Screen { coloured, width: None }));
     }
-    for Holder { host, name, kept_ms, .. } in holders {
-        if let Some(ms) = kept_ms {
-            let left = brief(Duration::from_millis(*ms));
-            out.push_str(&format!(
-                "{} on {} has let go; it is kept from others for {left} more\n",
-                shown(name),
-                shown(host)
-            ));
+    for holder in holders {
+        if let Some(kept) = kept(holder, now()) {
+            out.push_str(&format!("{} on {} {kept}\n", shown(&holder.name), shown(&holder.host)));
         }
     }
     for (listed, all, what) in
@@ -154,7 +150,7 @@ fn render_routes(routes: &Routes, coloured: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tenure::wire::{Kind, Waiter};
+    use tenure::wire::{Holder, Kind, Waiter};
 
     use super::*;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tenure::client::Client;
 use tenure::wire::{Holder, Revoke, Revoked};
 
-use super::ask;
 use super::table::shown;
-use crate::args::RevokeArgs;
+use super::{ask, find};
 use crate::args::duration::millis;
+use crate::args::{ResourceName, RevokeArgs};
 use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
@@ -19,7 +19,8 @@ use crate::output::{print, print_json};
 ///
 /// When the agent refuses or cannot be asked; when nobody held the resource.
 pub(crate) async fn revoke(args: &RevokeArgs, client: &Client) -> Result<(), Failure> {
-    let RevokeArgs { kind, name, token, reason, barred_for, tenant, output } = args;
+    let ResourceName { kind, name, tenant, output } = &find(&args.resource, client).await?;
+    let RevokeArgs { token, reason, barred_for, .. } = args;
     let what = format!("{kind}/{name}");
     let revoke = Revoke {
         kind: *kind,

@@ -73,6 +73,15 @@ pub(super) fn down(upstream: &UpstreamStatus) -> String {
     }
 }
 
+/// The guarantee of the store, in more words where other hosts have no part in it.
+pub(super) fn guarantee(upstream: &UpstreamStatus) -> String {
+    let guarantee = visible(&upstream.guarantee);
+    match upstream.kind.as_str() {
+        "embedded" => format!("{guarantee}: other hosts do not respect what is held here"),
+        _ => guarantee.to_string(),
+    }
+}
+
 pub(super) fn upstream_look(state: UpstreamState) -> (&'static str, Look) {
     match state {
         UpstreamState::Connecting => ("connecting", Look::Warning),
@@ -102,7 +111,7 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
     let state = format!("{}{}", look.paint(word, coloured), since(upstream));
     let (kind, at) = (&upstream.kind, at.unwrap_or_default());
     line(match &upstream.behind {
-        None => format!("upstream  {kind} {state}{at}, {}", upstream.guarantee),
+        None => format!("upstream  {kind} {state}{at}, {}", guarantee(upstream)),
         Some(store) => format!("upstream  {kind} up{at}, its store ({}) {state}", visible(store)),
     });
     if let Some(error) = &upstream.last_error {

@@ -4,24 +4,25 @@ mod away;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use tenure::client::Client;
+use tenure::client::{Client, SERVICE_SOCKET};
 use tenure::wire::{
     ANOTHER_PRINCIPAL, EndedCommand, Happened, History, HistoryEntry, HoldView, Holder, Kind,
     Standing, Status, UpstreamState,
 };
 use tokio::time::{sleep, timeout};
 
-use super::ask;
 use super::history::{at, why as reason};
 use super::leftovers;
 use super::list::holder_name;
 use super::process::Seen;
 use super::table::shown;
+use super::{ask, find};
 use crate::ANSWER_MAX;
-use crate::args::ResourceNameArgs;
+use crate::args::{ResourceName, ResourceWords};
 use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
@@ -53,6 +54,9 @@ struct Known {
     ended_commands: BTreeMap<u64, EndedCommand>,
     /// The host of the agent that was asked.
     here: String,
+    /// The option that names its socket to root, who looks for an agent elsewhere.
+    #[serde(skip)]
+    socket: String,
 }
 
 /// Explains a resource.
@@ -60,8 +64,9 @@ struct Known {
 /// # Errors
 ///
 /// When the agent refuses or cannot be asked.
-pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
-    let ResourceNameArgs { kind, name, tenant, output } = args;
+pub(crate) async fn why(args: &ResourceWords, client: &Client) -> Result<(), Failure> {
+    let args = &find(args, client).await?;
+    let ResourceName { kind, name, tenant, output } = args;
     let what = format!("{kind}/{name}");
     let status = ask(client, &what, client.status()).await?;
     let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref()));
@@ -103,7 +108,9 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
         }
     };
     let ended_commands = ended_commands(&status, &standing);
-    let known = Known { standing, history, unknown, ended_commands, here: status.agent.host };
+    let socket = option_for_root(client.path());
+    let here = status.agent.host;
+    let known = Known { standing, history, unknown, ended_commands, here, socket };
     if output.json {
         return print_json(&known);
     }
@@ -116,7 +123,7 @@ fn lacks_an_end(history: &History, standing: &Standing) -> bool {
     shown.any(|change| is_untold(change, history, standing))
 }
 
-/// True if a grant is over and the history has no end of it.
+/// True if a grant has ended and the history lacks its end.
 fn is_untold(change: &HistoryEntry, history: &History, standing: &Standing) -> bool {
     let of_it = |other: &HistoryEntry| other.token == change.token && other.what != change.what;
     let has_ended = history.changes.iter().any(of_it);
@@ -154,12 +161,15 @@ impl Known {
         let of = limit.map(|limit| format!(", {holding} of {limit}")).unwrap_or_default();
         let mut out = match holders.first() {
             None => format!("{kind}/{} is free\n", shown(name)),
-            Some(_) => format!("{kind}/{} is held{of}\n", shown(name)),
+            Some(first) => {
+                let how = first.kept_ms.map_or("held", |_| "kept");
+                format!("{kind}/{} is {how}{of}\n", shown(name))
+            }
         };
         let seen: Vec<_> = holders.iter().take(LISTED).map(|holder| self.look_at(holder)).collect();
         for (holder, seen) in holders.iter().zip(&seen) {
             let _ = writeln!(out, "  held     {}", held(holder, now));
-            if let Some(kept) = self.kept(holder) {
+            if let Some(kept) = self.kept(holder, now) {
                 let _ = writeln!(out, "  kept     {kept}");
                 continue;
             }
@@ -194,12 +204,11 @@ impl Known {
         out
     }
 
-    /// That its holder has let go, and it is kept from others all the same. Its own host knows for how long; others know
-    /// from its history.
-    fn kept(&self, holder: &Holder) -> Option<String> {
-        if let Some(kept) = holder.kept_ms {
-            let kept = brief(Duration::from_millis(kept));
-            return Some(format!("for {kept} more, as was asked for; its holder has let go"));
+    /// That its holder has let go, and it is kept from others all the same. An agent of an earlier release does not tell
+    /// other hosts for how long.
+    fn kept(&self, holder: &Holder, now: SystemTime) -> Option<String> {
+        if let Some(kept) = super::when::kept(holder, now) {
+            return Some(kept);
         }
         let ended = |it: &HistoryEntry| it.token == holder.token && it.what != Happened::Granted;
         let is_kept = holder.is_of_tenure() && self.history.changes.iter().any(ended);
@@ -241,7 +250,7 @@ impl Known {
             tenant => option(" --tenant", tenant),
         };
         let of = |command: &str| format!("{command} {kind}{tenant} {}", operand(name));
-        let revoke = of("sudo tenure revoke");
+        let revoke = of(&format!("sudo tenure{} revoke", self.socket));
         let command = holder.and_then(|holder| self.ended_commands.get(&holder.token));
         let left = command.map(leftovers::present).unwrap_or_default();
         let left = left.keys().map(u32::to_string).collect::<Vec<_>>().join(",");
@@ -262,6 +271,14 @@ impl Known {
                 [there.unwrap_or_else(|| of("tenure history")), revoke]
             }
         }
+    }
+}
+
+/// The option that names the socket of an agent to root; none of the agent that serves the whole host.
+fn option_for_root(socket: &Path) -> String {
+    match socket.to_str() {
+        Some(SERVICE_SOCKET) | None => String::new(),
+        Some(path) => option(" --socket", path),
     }
 }
 

@@ -1,9 +1,11 @@
 //! The session's event stream, opened again when it breaks.
 
 use std::future::{Future, pending};
+use std::path::Path;
 use std::pin::Pin;
 
 use tenure::client::{CallError, Client, EventStream};
+use tenure::page::boottime_ns;
 use tenure::wire::{Event, Registered};
 
 use crate::run::tether::{Tether, attach_again};
@@ -13,8 +15,8 @@ type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
 /// The way on which events come.
 enum Stream {
     Open(Box<EventStream>),
-    /// It broke: the agent restarts, or is gone.
-    Opening(Attaching),
+    /// It broke at an instant: the agent restarts, or is gone.
+    Opening(u64, Attaching),
     /// The session has ended.
     Gone,
 }
@@ -53,6 +55,14 @@ impl Attachment {
         matches!(self.stream, Stream::Open(_))
     }
 
+    /// The agent's socket, and since when no agent answers there; `None` while one does.
+    pub(super) fn away(&self) -> Option<(&Path, u64)> {
+        match &self.stream {
+            Stream::Opening(since, _) => Some((self.client.path(), *since)),
+            Stream::Open(_) | Stream::Gone => None,
+        }
+    }
+
     /// True if a snapshot tells all that the session holds.
     pub(super) fn snapshot_counts(&self) -> bool {
         self.is_second
@@ -62,7 +72,7 @@ impl Attachment {
     pub(super) fn into_stream(self) -> Option<EventStream> {
         match self.stream {
             Stream::Open(stream) => Some(*stream),
-            Stream::Opening(_) | Stream::Gone => None,
+            Stream::Opening(..) | Stream::Gone => None,
         }
     }
 
@@ -74,10 +84,10 @@ impl Attachment {
                     return Heard::Event(Box::new(received.event));
                 }
                 let again = attach_again(self.client.clone(), self.registered.clone(), None);
-                self.stream = Stream::Opening(Box::pin(again));
+                self.stream = Stream::Opening(boottime_ns(), Box::pin(again));
                 Heard::Broken
             }
-            Stream::Opening(again) => match again.await {
+            Stream::Opening(_, again) => match again.await {
                 Ok(Tether { registered, stream }) => {
                     self.registered = registered;
                     self.stream = Stream::Open(Box::new(stream));

@@ -7,6 +7,7 @@ use tenure::wire::{Acquired, Event, HoldState, Registered};
 use uuid::Uuid;
 
 use crate::run::validity::{Reading, Validity};
+use crate::show::shown;
 
 /// How long the page's word is ahead of the event that says why: the agent writes the page first.
 /// Nobody else is granted the resource meanwhile, since the session is a guarded one.
@@ -23,9 +24,11 @@ pub(super) struct Hold {
     /// The last one that was not 0.
     pub(super) valid_until: u64,
     pub(super) jeopardy: bool,
+    /// The instant and the cause of the jeopardy, as the agent told.
+    pub(super) doubt: Option<(u64, String)>,
     lost: Option<&'static str>,
-    /// Who revoked it and why, as people read it.
-    revoked: Option<String>,
+    /// Why, in more words, such as `revoked by root on hostb: upgrade`.
+    told: Option<String>,
     /// When the page was first seen to have no valid-until.
     blank_since: Option<u64>,
 }
@@ -42,7 +45,8 @@ impl Hold {
             valid_until: acquired.valid_until_boottime_ns,
             jeopardy: acquired.state == HoldState::Jeopardy,
             lost: None,
-            revoked: None,
+            doubt: None,
+            told: None,
             blank_since: None,
         }
     }
@@ -54,7 +58,7 @@ impl Hold {
 
     /// The reason as people read it, such as `revoked by root on hostb: upgrade`.
     pub(super) fn lost_words(&self) -> Option<&str> {
-        self.revoked.as_deref().or(self.lost)
+        self.told.as_deref().or(self.lost)
     }
 
     /// Notes that it is lost; true if that is new. The first reason is the cause of the others.
@@ -71,14 +75,17 @@ impl Hold {
         snapshot_counts: bool,
     ) -> Option<&'static str> {
         match event {
-            Event::Jeopardy(event) if event.of.hold == self.id => self.jeopardy = true,
+            Event::Jeopardy(event) if event.of.hold == self.id => {
+                self.jeopardy = true;
+                self.doubt = Some((boottime_ns(), shown(&event.cause)));
+            }
             Event::Granted(event) | Event::Safe(event) if event.of.hold == self.id => {
-                self.jeopardy = false;
+                (self.jeopardy, self.doubt) = (false, None);
                 self.validity.told(event.valid_until_boottime_ns);
             }
             Event::Lost(event) if event.of.hold == self.id => {
-                // The API takes only text that can be seen.
-                self.revoked = event.by.as_ref().map(|_| event.words());
+                let is_more = event.by.is_some() || event.detail.is_some();
+                self.told = is_more.then(|| shown(&event.words()));
                 return Some(event.reason.as_str());
             }
             Event::Released(event) if event.of.hold == self.id => return Some("released"),

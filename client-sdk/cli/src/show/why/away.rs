@@ -8,7 +8,7 @@ use tenure::wire::{
 };
 
 use super::LISTED;
-use crate::args::ResourceNameArgs;
+use crate::args::ResourceName;
 use crate::failure::{brief, ordinal};
 use crate::show::status::down;
 use crate::show::table::{or_dash, shown};
@@ -17,12 +17,8 @@ use crate::show::table::{or_dash, shown};
 const REFUSES: &str = "the upstream refuses ";
 
 /// Explains a resource by what goes through this agent, and by what the agent said of its store.
-pub(super) fn explain(
-    args: &ResourceNameArgs,
-    status: &Status,
-    problem: Option<&Problem>,
-) -> String {
-    let ResourceNameArgs { kind, name, tenant, .. } = args;
+pub(super) fn explain(args: &ResourceName, status: &Status, problem: Option<&Problem>) -> String {
+    let ResourceName { kind, name, tenant, .. } = args;
     let mut out = format!("{kind}/{}: nobody can tell who holds it\n", shown(name));
     let refusal = problem
         .map(|problem| problem.detail.as_str())
@@ -101,7 +97,7 @@ mod tests {
                 session("default", jeopardy.clone()), session("other", jeopardy)],
         }))
         .expect("a status");
-        let mut args = ResourceNameArgs {
+        let mut args = ResourceName {
             kind: Kind::Leader,
             name: "a".to_owned(),
             tenant: None,

@@ -24,7 +24,8 @@ fn known(name: &str, tenant: &str, holders: Vec<Holder>) -> Known {
         changes: Vec::new(),
     };
     let ended_commands = BTreeMap::new();
-    Known { standing, history, unknown: None, ended_commands, here: "hosta".to_owned() }
+    let (here, socket) = ("hosta".to_owned(), String::new());
+    Known { standing, history, unknown: None, ended_commands, here, socket }
 }
 
 fn of(host: &str, name: &str) -> Holder {
@@ -49,6 +50,16 @@ fn the_next_commands_name_the_tenant() {
     let held = known("nightly", DEFAULT_TENANT, vec![of("hostb", "x")]);
     let expected = ["ssh hostb tenure why leader nightly", "sudo tenure revoke leader nightly"];
     assert_eq!(next(&held), expected);
+}
+
+#[test]
+fn root_is_told_the_socket_that_it_would_not_find() {
+    let mut held = known("nightly", DEFAULT_TENANT, vec![of("hostb", "x")]);
+    held.socket = option_for_root(Path::new(SERVICE_SOCKET));
+    assert_eq!(next(&held)[1], "sudo tenure revoke leader nightly");
+    held.socket = option_for_root(Path::new("/tmp/a b/api.sock"));
+    let expected = "sudo tenure --socket '/tmp/a b/api.sock' revoke leader nightly";
+    assert_eq!(next(&held)[1], expected);
 }
 
 #[test]
