@@ -74,6 +74,33 @@ def wait(agent: Agent) -> None:
             assert granted.is_held() and granted.token > hold.token
 
 
+def turns(agent: Agent) -> None:
+    tokens: list[int] = []
+    inside: list[int] = []
+    with tenure.session(socket=agent.socket) as session:
+
+        def work() -> None:
+            with session.leader("r") as hold:
+                inside.append(hold.token)
+                assert len(inside) == 1, inside
+                tokens.append(hold.token)
+                gevent.sleep(0.001)
+                inside.remove(hold.token)
+
+        with session.leader("r"):
+            greenlets = [spawn(work) for _ in range(8)]
+            until(lambda: session.leader("r").standing().waiting == 8)
+            try:
+                session.leader("r").acquire()
+            except tenure.Busy as busy:
+                assert busy.held_by_self, busy
+            else:
+                raise AssertionError("a greenlet has it twice")
+        for greenlet in greenlets:
+            result(greenlet)
+    assert len(tokens) == 8 and tokens == sorted(tokens), tokens
+
+
 def lose(agent: Agent) -> None:
     told: list[tenure.Lost] = []
     with tenure.session(socket=agent.socket) as session:

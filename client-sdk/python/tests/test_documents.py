@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ def surroundings(agent: Agent) -> dict[str, Any]:
         "generate_report": lambda fence: None,
         "batches": batches,
         "delete": nothing,
+        # Long enough for another thread to ask meanwhile.
+        "write": lambda line, fence: time.sleep(0.001),
         "do_cleanup": nothing,
         "is_enough": lambda: True,
         "work": work,
@@ -58,8 +61,39 @@ def test_example(number: int, tenure_agent: Agent) -> None:
         text = text.replace("    async for event in", "    mine = await session.leader('mine').acquire()\n    async for event in")
         exec(compile("async def main():\n" + textwrap.indent(text, "    "), "README.md", "exec"), names)
         asyncio.run(asyncio.wait_for(names["main"](), 30))
+    elif sort == "fastapi":
+        # Compiled for the environment's own version of Python.
+        pytest.importorskip("pydantic_core", exc_type=ImportError)
+        call_the_handler(text, names)
     else:
         exec(compile(text, "README.md", "exec"), names)
+
+
+def call_the_handler(text: str, names: dict[str, Any]) -> None:
+    import httpx
+
+    inside, fences = 0, list[int]()
+
+    async def close_account(account: str, fence: int) -> int:
+        nonlocal inside
+        assert inside == 0, "two requests are inside"
+        inside += 1
+        await asyncio.sleep(0.001)
+        inside -= 1
+        fences.append(fence)
+        return fence
+
+    async def main() -> list[httpx.Response]:
+        # FastAPI finds the annotations of a handler in its module.
+        exec(compile(text, "README.md", "exec"), names)
+        transport = httpx.ASGITransport(names["app"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://example") as client:
+            return await asyncio.gather(*(client.post("/accounts/7/close") for _ in range(8)))
+
+    names["close_account"] = close_account
+    answers = asyncio.run(main())
+    assert all(answer.status_code == 200 for answer in answers), answers
+    assert sorted(answer.json()["closed"] for answer in answers) == fences == sorted(set(fences))
 
 
 def test_the_example_of_the_repository_runs(tenure_agent: Agent) -> None:

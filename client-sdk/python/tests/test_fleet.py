@@ -95,6 +95,33 @@ def test_the_agents_of_a_store(tmp_path: Path) -> None:
         redis.close()
 
 
+def test_a_hold_of_the_whole_fleet_says_why_there_is_none() -> None:
+    way_out = "keeps holds on this host alone .*; name the store that they share in its setting upstream"
+    with pytest.raises(tenure.Refused, match=f"leader/r: .*{way_out}") as refused, tenure.leader("r", fleet=True):
+        pass
+    assert refused.value.code == "forbidden"
+
+    ran: list[int] = []
+    for decorate in (tenure.leader_only("r", fleet=True), tenure.limited("r", 2, fleet=True)):
+        with pytest.raises(tenure.Refused, match=way_out):
+            decorate(lambda: ran.append(1))()
+    with pytest.raises(tenure.Refused, match=way_out):
+        next(tenure.campaign("r", fleet=True))
+
+    async def main() -> None:
+        async def work() -> None:
+            ran.append(1)
+
+        for decorate in (tenure.aio.leader_only("r", fleet=True), tenure.aio.limited("r", 2, fleet=True)):
+            with pytest.raises(tenure.Refused, match=way_out):
+                await decorate(work)()
+        with pytest.raises(tenure.Refused, match=way_out):
+            await anext(tenure.aio.campaign("r", fleet=True))
+
+    asyncio.run(main())
+    assert ran == []
+
+
 def test_a_list_of_more_than_a_page_is_whole() -> None:
     names = {f"many-{number}" for number in range(110)}
     with tenure.session(holds=110) as session:
@@ -130,3 +157,6 @@ def test_without_an_agent_there_is_no_fleet(monkeypatch: pytest.MonkeyPatch) -> 
         assert [holder.pid for holder in session.leader("r").standing().holders] == [os.getpid()]
         assert session.leader("other").standing().holders == () and session.agents() == ()
         assert session.leader("r").revoke().revoked == 0
+        with pytest.raises(tenure.Refused, match="leader/q: TENURE_SOLO keeps .*; unset TENURE_SOLO") as refused:
+            session.leader("q", fleet=True).acquire()
+        assert refused.value.code == "forbidden"

@@ -14,7 +14,7 @@ import pytest
 PROGRAM = Path(__file__).parent / "greenlets.py"
 
 
-@pytest.mark.parametrize("what", ["share", "wait", "lose", "stopped"])
+@pytest.mark.parametrize("what", ["share", "wait", "turns", "lose", "stopped"])
 def test_greenlets(what: str, tmp_path: Path) -> None:
     python = os.environ.get("TENURE_SDK_ENVIRONMENT", sys.executable)
     command = [python, str(PROGRAM), str(tmp_path / "agent"), what]

@@ -243,6 +243,7 @@ def checks(hold: tenure.Hold) -> None:
     with pytest.raises(tenure.Lost) as lost:
         hold.check()
     assert lost.value.reason is tenure.Reason.EXPIRED
+    assert "was lost: expired: no agent has answered at /nowhere for " in str(lost.value)
 
 
 def releases(hold: tenure.Hold) -> None:

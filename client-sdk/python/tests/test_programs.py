@@ -104,7 +104,7 @@ def test_a_late_writer_is_refused(tmp_path: Path, tenure_agent: Agent) -> None:
 
 # Whoever is inside locks a file of the kernel's, which unlocks it at a killed program's death.
 WORKER = """
-import asyncio, fcntl, os, signal, sys, time
+import asyncio, fcntl, os, signal, sys, threading, time
 sort, path, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
 stopping = []
 signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
@@ -118,7 +118,7 @@ def enter():
         except BlockingIOError:
             os.close(file)
     print("TOO MANY", flush=True)
-    sys.exit(1)
+    os._exit(1)
 
 def work():
     file = enter()
@@ -143,17 +143,28 @@ async def loop():
         print("done", flush=True)
         await asyncio.sleep(0.002)
 
-if sort == "once":
-    work()
-    print("done", flush=True)
-elif sort == "asyncio":
-    asyncio.run(loop())
-else:
+def repeat():
     while not stopping:
         with lock():
             work()
         print("done", flush=True)
         time.sleep(0.002)
+
+if sort == "once":
+    work()
+    print("done", flush=True)
+elif sort == "asyncio":
+    asyncio.run(loop())
+elif sort == "crowd":
+    threads = [threading.Thread(target=repeat) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while not stopping:
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+else:
+    repeat()
 """
 
 
@@ -218,7 +229,7 @@ def test_programs_move_from_redis_py_one_by_one(tmp_path: Path) -> None:
 def test_programs_of_every_sort_contend_while_some_are_killed(limit: int, tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, limit)
     chance = random.Random(limit)
-    sorts = ["threads", "asyncio", "threads", "asyncio", *(["compat"] if limit == 1 else [])]
+    sorts = ["threads", "asyncio", "crowd", "asyncio", *(["compat"] if limit == 1 else [])]
     try:
         for sort in sorts:
             fleet.start(sort)

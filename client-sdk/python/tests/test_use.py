@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -34,6 +35,15 @@ async def until(condition: Any) -> None:
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(main, 30))
+
+
+@contextlib.contextmanager
+def held_elsewhere(session: tenure.Session) -> Iterator[tenure.Hold]:
+    """By a thread that is over: nothing here waits for itself."""
+    with ThreadPoolExecutor() as threads:
+        hold = threads.submit(session.leader("r").acquire).result()
+    yield hold
+    hold.release()
 
 
 def test_a_hold_is_no_truth_value() -> None:
@@ -246,8 +256,8 @@ def test_solo(monkeypatch: pytest.MonkeyPatch) -> None:
             assert hold.is_held()
             with pytest.raises(tenure.Busy):
                 session.leader("r", wait=0).acquire()
-            with pytest.raises(tenure.WaitTimeout):
-                session.leader("r", wait=0.01).acquire()
+            with ThreadPoolExecutor() as threads, pytest.raises(tenure.WaitTimeout):
+                threads.submit(session.leader("r", wait=0.01).acquire).result()
             with session.semaphore("s", 2), session.semaphore("s"), pytest.raises(tenure.Busy):
                 session.semaphore("s", wait=0).acquire()
         with session.leader("r", wait=0) as again:
@@ -397,7 +407,7 @@ def test_a_wait_that_a_signal_interrupts_leaves_nothing_behind() -> None:
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        with tenure.session() as other, other.leader("r") as hold:
+        with tenure.session() as other, held_elsewhere(other) as hold:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(Interrupted):
                 tenure.leader("r").acquire()
@@ -434,7 +444,7 @@ def test_a_loop_that_ends_during_a_wait_warns_of_nothing(caplog: pytest.LogCaptu
             await asyncio.sleep(0.005)
         return task
 
-    with tenure.leader("r"):
+    with tenure.session() as other, held_elsewhere(other):
         # At its end it cancels what waits.
         assert asyncio.run(wait_in_vain()).cancelled()
         gc.collect()

@@ -1,3 +1,5 @@
+/// <reference types="node" preserve="true" />
+
 // For programs that come from other packages.
 
 import "./dispose.js";
@@ -7,6 +9,7 @@ import { milliseconds } from "./duration.js";
 import { Busy, Lost, TenureError } from "./errors.js";
 import type { Hold } from "./hold/hold.js";
 import type { Session } from "./session/session.js";
+import { outside } from "./task.js";
 import { Tenure } from "./tenure.js";
 
 const PREFIX = "leader:";
@@ -81,7 +84,8 @@ export class Redlock extends EventEmitter {
     try {
       for (const name of [...new Set(names)].sort()) {
         const wait = end === undefined ? undefined : retryCount === 0 ? 0 : Math.max(1, end - performance.now());
-        holds.push(await session.leader(name, { ttl }).acquire({ wait }));
+        // Any task may give a lock back: it belongs to none.
+        holds.push(await outside(() => session.leader(name, { ttl }).acquire({ wait })));
       }
     } catch (error) {
       await Promise.all(holds.map((hold) => hold[Symbol.asyncDispose]()));

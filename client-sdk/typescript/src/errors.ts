@@ -10,7 +10,7 @@ export class Busy extends TenureError {
   override name = "Busy";
   /** The holder, where the upstream says. */
   readonly holder: Holder | undefined;
-  /** True if this very session has it: leader, lease and master are not re-entrant. */
+  /** True if the very task that asks has it: leader, lease and master are not re-entrant. */
   readonly heldBySelf: boolean;
 
   constructor(message: string, holder: Holder | undefined, heldBySelf = false) {
@@ -40,7 +40,7 @@ export class Lost extends TenureError {
   readonly reason: Reason;
   /** Who took it away, where the agent says. */
   readonly by: string | undefined;
-  /** Why they took it away, in their words. */
+  /** Why they took it away, in their words; of one that has expired what kept it from being renewed. */
   readonly detail: string | undefined;
 
   constructor(what: string, token: bigint, reason: Reason, by?: string, detail?: string) {

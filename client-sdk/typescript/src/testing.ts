@@ -1,3 +1,5 @@
+/// <reference types="node" preserve="true" />
+
 import "./dispose.js";
 import { spawn, type ChildProcess } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -60,6 +60,8 @@ export interface Holder {
   readonly hold?: string;
   /** Its holder has let go, and it is kept from others for so much longer, ms, as `holdAtLeast` asked for. */
   readonly keptMs?: number;
+  /** How long ago its holder let go or lost it, ms, where its history tells. */
+  readonly endedMs?: number;
 }
 
 export interface Waiter {
@@ -226,6 +228,10 @@ export interface Acquire {
   readonly kind: Kind;
   readonly name?: string | undefined;
   readonly wait: "none" | "block" | "queue";
+  /** Wait also behind what the session itself holds; else that is refused as `contended`. */
+  readonly behindOwn?: boolean | undefined;
+  /** Refused as `forbidden` where the agent's store is this host's alone. Agents of before know no such field. */
+  readonly fleet?: true | undefined;
   /** Only with `block` or `queue`; `block` needs it here. */
   readonly timeoutMs?: number | undefined;
   readonly request: string;

@@ -6,6 +6,7 @@ import { AgentUnavailable, Busy, Hold, Lost, Refused, SessionGone, Tenure, WaitT
 import { startAgent, type TestAgent } from "tenure/testing";
 
 import { Page } from "../dist/page/reader.js";
+import { apart } from "./apart.js";
 import { until } from "./until.js";
 
 let agent: TestAgent;
@@ -51,7 +52,7 @@ test("a hold is granted, held and given back", async () => {
 
 test("a single try says who has it", async () => {
   await using _hold = await first.leader("taken").acquire();
-  await assert.rejects(second.leader("taken").acquire({ wait: 0 }), (error) => {
+  await assert.rejects(apart(() => second.leader("taken").acquire({ wait: 0 })), (error) => {
     assert.ok(error instanceof Busy && !error.heldBySelf);
     assert.equal(error.holder?.name, "first");
     assert.equal(error.holder?.pid, process.pid);
@@ -61,7 +62,7 @@ test("a single try says who has it", async () => {
 
 test("a wait that took too long leaves no waiter, and says who has it", async () => {
   await using _hold = await first.leader("long").acquire();
-  await assert.rejects(second.leader("long").acquire({ wait: "100ms" }), (error) => {
+  await assert.rejects(apart(() => second.leader("long").acquire({ wait: "100ms" })), (error) => {
     assert.ok(error instanceof WaitTimeout);
     assert.match(error.message, /leader\/long was not free within/);
     assert.equal(error.holder?.name, "first");
@@ -73,7 +74,7 @@ test("a wait that took too long leaves no waiter, and says who has it", async ()
 for (const wait of [undefined, "1h"]) {
   test(`a wait of ${wait ?? "any length"} is granted when its turn comes`, async () => {
     const held = await first.leader(`turn-${wait}`).acquire();
-    const waiting = second.leader(`turn-${wait}`).acquire({ wait });
+    const waiting = apart(() => second.leader(`turn-${wait}`).acquire({ wait }));
     await until("the second to wait", async () => (await waiters("leader", `turn-${wait}`)) === 1);
     await held.release();
     await using hold = await waiting;
@@ -83,7 +84,7 @@ for (const wait of [undefined, "1h"]) {
   test(`a wait of ${wait ?? "any length"} ends with its signal, and leaves no waiter`, async () => {
     await using _hold = await first.leader(`abort-${wait}`).acquire();
     const controller = new AbortController();
-    const waiting = second.leader(`abort-${wait}`).acquire({ wait, signal: controller.signal });
+    const waiting = apart(() => second.leader(`abort-${wait}`).acquire({ wait, signal: controller.signal }));
     await until("the second to wait", async () => (await waiters("leader", `abort-${wait}`)) === 1);
     const reason = new Error("enough");
     controller.abort(reason);
@@ -92,7 +93,7 @@ for (const wait of [undefined, "1h"]) {
   });
 }
 
-test("a session that asks for what it holds is told so at once", async () => {
+test("a task that asks for what it holds is told which hold that is", async () => {
   for (const resource of [first.leader("self"), first.lease("self"), first.master()]) {
     const hold = await resource.acquire();
     for (const wait of [0, "1h", undefined]) {
@@ -279,7 +280,7 @@ test("fake timers of a test stop nothing that the agent tells", async (context) 
   // A day of the test's own, in which no hold ends; calls that are under way would.
   context.mock.timers.tick(24 * 60 * 60 * 1000);
   hold.check();
-  const waiting = second.leader("fake").acquire();
+  const waiting = apart(() => second.leader("fake").acquire());
   while ((await waiters("leader", "fake")) === 0);
   await hold.release();
   const next = await waiting;

@@ -125,6 +125,7 @@ test("who sees the end before the package does has seen a loss", async () => {
   while (hold.isHeld());
   assert.throws(() => hold.check(), (error) => error instanceof Lost && error.reason === "expired");
   assert.equal(hold.signal.reason?.reason, "expired");
+  assert.match(hold.signal.reason?.message, /was lost: expired: the agent at \S+ has not renewed it in time; /);
   const released = hold.release();
   assert.equal((await lost)?.reason, "expired");
   await assert.rejects(released, Lost);

@@ -84,7 +84,7 @@ test("the nearest socket wins", () => {
   const own = "/run/user/1000/tenured/api.sock";
   const service = "/run/tenured/api.sock";
   const check = (explicit: string | undefined, variables: Record<string, string>, existing: string[], expected: string): void => {
-    const around: Surroundings = { variable: (name) => variables[name], usable: (path) => existing.includes(path), uid: 1000 };
+    const around: Surroundings = { variable: (name) => variables[name], usable: (path) => existing.includes(path), uid: () => 1000 };
     assert.equal(findSocket(explicit, around).path, expected);
   };
   const xdg = { XDG_RUNTIME_DIR: "/run/user/1000" };

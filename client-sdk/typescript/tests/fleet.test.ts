@@ -7,6 +7,7 @@ import { Busy, Lost, Refused, Tenure } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
 
 import { Redis } from "./redis.js";
+import { apart } from "./apart.js";
 import { until } from "./until.js";
 
 let agent: TestAgent;
@@ -80,7 +81,7 @@ test("the history says who had it, and how each end came", async () => {
 
 test("why says who has it, who waits, and how it came to that", async () => {
   const hold = await first.leader("asked").acquire();
-  const waiting = second.leader("asked").acquire();
+  const waiting = apart(() => second.leader("asked").acquire());
   const why = await until("the agent to write it down", async () => {
     const told = await first.leader("asked").why();
     return told.standing.waiting === 1 && told.history.length === 1 ? told : undefined;
@@ -103,6 +104,24 @@ test("the agents of a store are told, this one first", async () => {
     return told.length === 2 ? told : undefined;
   });
   assert.deepEqual(agents.map(({ host, this: own, seen }) => ({ host, own, seen })), [{ host: "a", own: true, seen: true }, { host: "b", own: false, seen: true }]);
+});
+
+test("a hold of the whole fleet says why there is none", async () => {
+  const refused = (error: unknown): boolean => {
+    assert.ok(error instanceof Refused && error.problem.code === "forbidden", String(error));
+    assert.match(error.message, /role: this agent keeps holds on this host alone .*; name the store that they share in its setting upstream/);
+    return true;
+  };
+  const fleet = true;
+  let ran = 0;
+  for (const resource of [first.leader("role", { fleet }), first.lease("role", { fleet }), first.semaphore("role", { limit: 2, fleet })]) {
+    await assert.rejects(resource.run(() => ran++), refused);
+    await assert.rejects(resource.acquire({ wait: 0 }), refused);
+    await assert.rejects(resource.campaign().next(), refused);
+  }
+  assert.equal(ran, 0);
+  await using hold = await first.leader("role", { fleet: false }).acquire({ wait: 0 });
+  assert.ok(hold.isHeld());
 });
 
 test("a list of more than a page is whole", async () => {

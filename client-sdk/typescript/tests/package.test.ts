@@ -29,9 +29,9 @@ before(async () => {
   await run("bash", ["-ec", pack], { cwd: join(clean, "clone"), env });
   writeFileSync(join(clean, "package.json"), JSON.stringify({ name: "clean", private: true, type: "module" }));
   await run("bash", ["-ec", install], { cwd: clean, env });
-  // Types of Node for the compiler, which users have; nothing that runs.
+  // Types for the compiler, which users have, and the server that an example runs in.
   symlinkSync(join(ROOT, "node_modules/@types"), join(clean, "node_modules/@types"));
-  symlinkSync(join(ROOT, "node_modules/undici-types"), join(clean, "node_modules/undici-types"));
+  for (const name of ["undici-types", "express"]) symlinkSync(join(ROOT, "node_modules", name), join(clean, "node_modules", name));
   agent = await startAgent();
 });
 after(async () => {
@@ -53,22 +53,42 @@ test("the package has no dependencies, and its types but nothing of its tests", 
 
 const environment = (): NodeJS.ProcessEnv => ({ ...process.env, TENURE_SOCKET: agent.socket });
 
-async function compile(names: readonly string[]): Promise<void> {
-  const options = ["--strict", "--target", "es2022", "--lib", "es2023,esnext.disposable", "--module", "nodenext", "--types", "node"];
-  const compiler = join(ROOT, "node_modules/typescript/bin/tsc");
-  await run(process.execPath, [compiler, ...options, ...names.map((name) => `${name}.ts`)], { cwd: clean }).catch(
-    (error: { stdout: string }) => assert.fail(error.stdout),
-  );
+/** The one that the package is built with, and the newest. */
+const COMPILERS = ["node_modules/typescript/bin/tsc", "tests/packages/node_modules/typescript-newest/bin/tsc"].map((path) => join(ROOT, path));
+const OPTIONS = ["--strict", "--target", "es2022", "--module", "nodenext"];
+
+/** Compiles programs of a folder, with each compiler. */
+async function compile(names: readonly string[], cwd = clean, options: readonly string[] = ["--types", "node"]): Promise<void> {
+  const files = names.map((name) => `${name}.ts`);
+  for (const compiler of COMPILERS) {
+    await run(process.execPath, [compiler, ...OPTIONS, ...options, ...files], { cwd }).catch((error: { stdout: string }) => assert.fail(error.stdout));
+  }
 }
 
 async function output(name: string): Promise<string> {
   return (await run(process.execPath, [`${name}.js`], { cwd: clean, env: environment() })).stdout;
 }
 
+/** Has a server's example answer eight requests at once, and end. */
+function served(code: string): string {
+  return `import { once } from "node:events";
+${code.replace("listen(8080)", 'listen(0, "127.0.0.1")')}
+await once(server, "listening");
+const { port } = server.address() as { port: number };
+const post = async (): Promise<string> => {
+  const reply = await fetch(\`http://127.0.0.1:\${port}/reports\`, { method: "POST" });
+  return \`\${reply.status} \${(await reply.text()).split("\\n")[0]}\`;
+};
+console.log((await Promise.all(Array.from({ length: 8 }, post))).join("\\n"));
+server.closeAllConnections();
+server.close();
+`;
+}
+
 test("every example of the README compiles and runs from the installed package", async (context) => {
   assert.ok(EXAMPLES.length >= 6);
   const names = EXAMPLES.map((code, index) => {
-    writeFileSync(join(clean, `example${index}.ts`), code);
+    writeFileSync(join(clean, `example${index}.ts`), code.includes("listen(8080)") ? served(code) : code);
     return `example${index}`;
   });
   const using = `import { tenure } from "tenure";\nawait using lead = await tenure.leader("using").acquire();\nconsole.log(lead.isHeld());\n`;
@@ -82,6 +102,21 @@ test("every example of the README compiles and runs from the installed package",
   for (const name of all) await context.test(name, async () => void (await output(name)));
   assert.match(await output("example0"), /^leader with token/);
   assert.match(await output("repository"), /^\d+n false/);
+  const replies = (await output(names[EXAMPLES.findIndex((code) => code.includes("express"))] as string)).trim().split("\n");
+  assert.equal(new Set(replies).size, 8, `${replies}`);
+  for (const reply of replies) assert.match(reply, /^200 report \d+$/);
+});
+
+test("the first example compiles where nothing but a compiler is installed", async () => {
+  const bare = mkdtempSync(join(tmpdir(), "tenure-bare-"));
+  try {
+    cpSync(join(clean, "node_modules/tenure"), join(bare, "node_modules/tenure"), { recursive: true });
+    writeFileSync(join(bare, "package.json"), JSON.stringify({ private: true, type: "module" }));
+    writeFileSync(join(bare, "first.ts"), EXAMPLES[0] as string);
+    await compile(["first"], bare, []);
+  } finally {
+    rmSync(bare, { recursive: true });
+  }
 });
 
 test("a program of CommonJS imports the package, and requires it where its Node can", async () => {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from socket import socket as Socket
 from typing import Any
 
+from ._actors import Actor
 from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
 from ._socket import Connection
 
@@ -68,6 +69,9 @@ class AsyncIo:
         # A closed loop wakes nobody who waits for it.
         if not self.loop.is_closed():
             self._lock.release()
+
+    def actor(self) -> Actor:
+        return Actor(blocks=False)
 
     def is_over(self) -> bool:
         return self.loop.is_closed() or self._process != os.getpid()

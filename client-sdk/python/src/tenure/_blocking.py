@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+from ._actors import Actor
 from ._calls import CONNECT_PATIENCE
 from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
 from ._socket import Connection
@@ -28,6 +29,9 @@ class BlockingIo:
 
     def leave(self) -> None:
         self._lock.release()
+
+    def actor(self) -> Actor:
+        return Actor(blocks=True)
 
     def forked(self) -> None:
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -31,6 +31,8 @@ CONNECT_PATIENCE = 4.0
 RESTART_PATIENCE = 1.0
 """How long a call waits for an agent that is being restarted, seconds."""
 _PACE = 0.02
+# How often a wait looks whether it would wait for itself, seconds: at first, and at last.
+LOOK_FIRST, LOOK_LAST = 0.02, 1.0
 # Shorter than the 5 s after which the agent closes an idle connection.
 _IDLE = 4.0
 _IDLE_CONNECTIONS_MAX = 32
@@ -44,8 +46,16 @@ class HoldLost(TenureError):
     """A repeated request whose hold is gone."""
 
 
+class InVain(TenureError):
+    """The caller would wait for itself."""
+
+
 class Unsent(AgentUnavailable):
     """The agent cannot have seen the call."""
+
+
+# A traceback names the error that programs catch.
+Unsent.__qualname__, Unsent.__module__ = AgentUnavailable.__qualname__, AgentUnavailable.__module__
 
 
 class NoAnswer(AgentUnavailable):
@@ -88,10 +98,19 @@ class Calls:
         _, reply = yield from self._call(request, repeat=True, deadline=CALL_DEADLINE)
         return reply
 
-    def post(self, target: str, body: Json, *, repeat: bool = True, deadline: float | None = CALL_DEADLINE) -> Steps[Json]:
+    def post(
+        self,
+        target: str,
+        body: Json,
+        *,
+        repeat: bool = True,
+        deadline: float | None = CALL_DEADLINE,
+        is_vain: Callable[[], bool] | None = None,
+    ) -> Steps[Json]:
         """The reply; a refusal is raised. `repeat`: twice does the same as once. Without a deadline it
-        waits for ever."""
-        _, reply = yield from self._call(_http.request("POST", target, body), repeat=repeat, deadline=deadline)
+        waits for ever. `is_vain` is asked now and then, and ends the wait by `InVain`."""
+        request = _http.request("POST", target, body)
+        _, reply = yield from self._call(request, repeat=repeat, deadline=deadline, is_vain=is_vain)
         return reply
 
     def open_events(self, session: str, last_event_id: int | None) -> Steps[EventStream]:
@@ -113,7 +132,9 @@ class Calls:
         for _, connection in idle:
             connection.close()
 
-    def _call(self, request: bytes, *, repeat: bool, deadline: float | None) -> Steps[tuple[int, Json]]:
+    def _call(
+        self, request: bytes, *, repeat: bool, deadline: float | None, is_vain: Callable[[], bool] | None = None
+    ) -> Steps[tuple[int, Json]]:
         until = _Until(self.path, deadline)
         # At first all of the time: a connection keeps its time-out from one call to the next.
         is_first = True
@@ -127,7 +148,10 @@ class Calls:
                 left = deadline if is_first else until.left()
                 is_first = False
                 yield Send(connection, request, CALL_DEADLINE)
-                response.feed((yield Receive(connection, left)))
+                if is_vain is None:
+                    response.feed((yield Receive(connection, left)))
+                else:
+                    response.feed((yield from _receive_unless(is_vain, connection, until)))
                 while not response.complete:
                     response.feed((yield Receive(connection, until.left())))
             except TimeoutError:
@@ -234,6 +258,23 @@ class Calls:
         return AgentUnavailable(
             f"{self.path} does not answer like an agent: {what}; is it the socket of another program?"
         )
+
+
+def _receive_unless(is_vain: Callable[[], bool], connection: socket.socket, until: _Until) -> Steps[bytes]:
+    """What the caller waits for may begin to wait for the caller only after that has begun to wait."""
+    pause = LOOK_FIRST
+    while True:
+        left = until.left()
+        is_last = left is not None and left <= pause
+        try:
+            received: bytes = yield Receive(connection, left if is_last else pause)
+            return received
+        except TimeoutError:
+            if is_last:
+                raise
+        if is_vain():
+            raise InVain
+        pause = min(2 * pause, LOOK_LAST)
 
 
 class _Until:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import page
+from ._actors import Actor
 from .errors import Lost, Reason
 
 _log = logging.getLogger("tenure")
@@ -43,6 +44,8 @@ class Cell:
         self.doubted_since = 0
         """Since when the page says *not held* though nobody told why, ns; 0 when it does not."""
         self.in_jeopardy = False
+        self.actor: Actor | None = None
+        """The thread or task that has it."""
         self.listeners: list[Callable[[], None]] = []
 
     @property
@@ -79,9 +82,9 @@ class Cell:
         self.released = True
         return True
 
-    def lapse(self) -> bool:
+    def lapse(self, why: str) -> bool:
         """Ends it as lost if its valid-until has passed: that needs no word of the agent. Returns whether it was not over."""
-        return self._has_expired() and self.lose(Reason.EXPIRED, told=False)
+        return self._has_expired() and self.lose(Reason.EXPIRED, told=False, detail=why)
 
     def _has_expired(self) -> bool:
         valid_until = page.valid_until_ns(self.view) or self.seen_valid_until

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _http, _sse, events, page
+from ._actors import Key, Turn
 from ._calls import (
     CALL_DEADLINE,
     RESTART_PATIENCE,
@@ -16,6 +17,7 @@ from ._calls import (
     Calls,
     EventStream,
     HoldLost,
+    InVain,
     NoAnswer,
     RequestIds,
     Stopping,
@@ -38,6 +40,7 @@ from .errors import (
     SessionGone,
     TenureError,
     UpstreamUnavailable,
+    WaitTimeout,
 )
 
 Json = dict[str, Any]
@@ -58,6 +61,8 @@ class Core:
         self.streams = 1
         """Streams asked for so far."""
         self.connected = True
+        self._away_since = page.boottime_ns()
+        """When the last connection to the agent ended."""
         self.followed = True
         """False once nobody reads the events: the agent ends the session."""
         self.owes_end = False
@@ -69,6 +74,10 @@ class Core:
         self._feeds: list[Feed] = []
         self._watch = Watch(self)
         self._request_ids = RequestIds()
+        self._behind: dict[object, Key] = {}
+        """What is asked for behind holds of this session, by the attempts that wait."""
+        self._agent_is_older = False
+        """It knows no waiting behind holds of the session itself."""
 
     # Beginning and end.
 
@@ -93,6 +102,13 @@ class Core:
         io.spawn(core._follow(), "events", core._disconnect)
         io.spawn(core._watch.run(), "watch")
         return core
+
+    def why_expired(self) -> str:
+        """What is known here of a hold that was not renewed."""
+        if self.connected:
+            return f"the agent at {self.calls.path} has not renewed it in time"
+        seconds = (page.boottime_ns() - self._away_since) / 1e9
+        return f"no agent has answered at {self.calls.path} for {seconds:.1f} s"
 
     def close(self) -> Steps[None]:
         """Ends the session, and all its holds with it."""
@@ -189,26 +205,37 @@ class Core:
             if feed in self._feeds:
                 self._feeds.remove(feed)
 
-    def acquire(self, want: Json, wait: float | None) -> Steps[Cell]:
+    def acquire(self, want: Json, wait: float | None, turn: Turn | None = None) -> Steps[Cell]:
         """Waits for a grant: 0 to try once, None for ever. Restarts of the agent and times without a
-        store are outlasted by who waits. A closed generator leaves nothing behind."""
+        store are outlasted by who waits. A closed generator leaves nothing behind. Raises `InVain` once
+        the `turn` would wait for itself."""
         began = time.monotonic()
         until = None if wait is None else began + wait
         backoff = Backoff()
         ask: Json = {}
+        attempt = object()
         # An attempt may have been granted without our knowing.
         uncertain = False
         try:
             while True:
                 self.raise_if_gone()
-                ask = ask or {"session": self.id, **want, "request": self._request_ids.next()}
+                if not ask:
+                    ask = {"session": self.id, **want, "request": self._request_ids.next()}
+                    if wait != 0 and self._is_behind_own(turn):
+                        ask["behind_own"] = True
                 left = None if until is None else max(0.0, until - time.monotonic())
                 asked_at = page.boottime_ns()
                 failure: TenureError
                 # Whoever gives up meanwhile may leave an answer unread.
                 before, uncertain = uncertain, True
+                if turn is not None and "behind_own" in ask:
+                    self._behind[attempt] = turn.key
+                may_be_vain = wait != 0 and turn is not None and ("behind_own" in ask or turn.held() is not None)
+                is_vain = turn.is_vain if turn is not None and may_be_vain else None
                 try:
-                    answer = yield from self.calls.post("/v1/acquire", {**ask, **waiting(wait, left)}, deadline=_deadline(left))
+                    answer = yield from self.calls.post(
+                        "/v1/acquire", {**ask, **waiting(wait, left)}, deadline=_deadline(left), is_vain=is_vain
+                    )
                     uncertain = False
                     return (yield from self._granted(answer, asked_at))
                 except HoldLost as error:
@@ -216,7 +243,18 @@ class Core:
                     ask, uncertain, failure = {}, False, error
                 except Busy as busy:
                     uncertain = False
-                    if wait == 0 or not self._is_on_its_way_back(busy):
+                    own = busy.holder.hold if busy.holder is not None else None
+                    if wait == 0 or own is None or isinstance(busy, WaitTimeout):
+                        raise
+                    if not self._agent_is_older:
+                        if "behind_own" in ask:
+                            raise
+                        if turn is not None and turn.is_vain():
+                            raise InVain from None
+                        ask["behind_own"] = True
+                        continue
+                    # A hold of before may still be on its way back.
+                    if own in self.cells:
                         raise
                     failure = busy
                 except Stopping as error:
@@ -230,15 +268,19 @@ class Core:
                     uncertain, failure = False, error
                     if wait == 0:
                         raise
-                except (Refused, SessionGone):
+                except (Refused, SessionGone) as error:
                     uncertain = before
-                    raise
+                    if "behind_own" not in ask or "behind_own" not in str(error):
+                        raise
+                    self._agent_is_older, ask = True, {}
+                    continue
                 pause = max(min(getattr(failure, "retry_after", None) or 0.0, _ADVICE_MAX), backoff.step())
                 end = began + RESTART_PATIENCE if wait == 0 else until
                 if end is not None and time.monotonic() + pause >= end:
                     raise failure
                 yield Pause(pause)
         finally:
+            self._behind.pop(attempt, None)
             if uncertain and self.gone is None:
                 self.io.spawn(settle(self, ask), "settle")
 
@@ -246,7 +288,7 @@ class Core:
         """Why it is not held, as its page has shown. If valid-until has passed it is lost for good, whether or not the
         watch has looked."""
         with self.lock:
-            if self.look_again(cell) <= page.boottime_ns() and cell.lapse():
+            if self.look_again(cell) <= page.boottime_ns() and cell.lapse(self.why_expired()):
                 self._watch.tell(cell)
         return cell.loss()
 
@@ -270,7 +312,7 @@ class Core:
             held = page.is_held(cell.view) or self.look_again(cell) > page.boottime_ns()
             if held:
                 mine = cell.release()
-            elif cell.lapse() or (self.connected and cell.lose(Reason.UNTOLD, told=False)):
+            elif cell.lapse(self.why_expired()) or (self.connected and cell.lose(Reason.UNTOLD, told=False)):
                 mine = True
                 self._watch.tell(cell)
             else:
@@ -318,10 +360,12 @@ class Core:
         notify(over)
         return cell
 
-    def _is_on_its_way_back(self, busy: Busy) -> bool:
-        """True if a hold of this session that is being given back stands in the way."""
-        own = busy.holder.hold if busy.holder is not None else None
-        return own is not None and own not in self.cells
+    def _is_behind_own(self, turn: Turn | None) -> bool:
+        """True if a hold of this session is in the way, or another of its threads or tasks waits behind one."""
+        if turn is None or self._agent_is_older:
+            return False
+        held = turn.held()
+        return (held is not None and held.id in self.cells) or turn.key in list(self._behind.values())
 
     # The event stream.
 
@@ -343,7 +387,7 @@ class Core:
                 last_event_id = None
             finally:
                 stream.close()
-            self.connected = False
+            self.connected, self._away_since = False, page.boottime_ns()
             reopened = yield from self._reopen(last_event_id)
             if reopened is None:
                 return

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, Union
 
+from ._actors import Actor
+
 T = TypeVar("T")
 
 
@@ -79,6 +81,10 @@ class Io(Protocol):
     def signal(self) -> Signal: ...
 
     def leave(self) -> None: ...
+
+    def actor(self) -> Actor:
+        """What runs the steps."""
+        ...
 
     def forked(self) -> None:
         """Runs in a child: no lock is held by a thread that is not here."""

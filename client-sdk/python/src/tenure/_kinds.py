@@ -58,7 +58,8 @@ class Want:
 class Kinds(ABC, Generic[R]):
     """`wait` is how long to wait: None for ever, 0 to try once. `ttl` is how long the hold outlives its
     last heartbeat, which the agent sends; `max_hold` how long it may last in all. `hold_at_least` keeps it
-    from others for so long after its grant, whatever becomes of the program: 24 hours at most."""
+    from others for so long after its grant, whatever becomes of the program: 24 hours at most. With `fleet`
+    it is `Refused` where the agent's store is this host's alone, so that other hosts could hold it, too."""
 
     @abstractmethod
     def _resource(self, want: Want) -> R: ...
@@ -71,9 +72,10 @@ class Kinds(ABC, Generic[R]):
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
         hold_at_least: Duration | None = None,
+        fleet: bool = False,
     ) -> R:
-        """One holder per name: a lock."""
-        return self._want("leader", name, wait, ttl, max_hold, hold_at_least)
+        """One holder per name: a lock, also among the threads and tasks of one program."""
+        return self._want("leader", name, wait, ttl, max_hold, hold_at_least, fleet)
 
     def semaphore(
         self,
@@ -84,10 +86,11 @@ class Kinds(ABC, Generic[R]):
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
         hold_at_least: Duration | None = None,
+        fleet: bool = False,
     ) -> R:
         """As many permits as the limit says, first come first served. A limit other than the one in force
         changes it for everybody; None takes the one in force."""
-        return self._want("semaphore", name, wait, ttl, max_hold, hold_at_least, limit=limit)
+        return self._want("semaphore", name, wait, ttl, max_hold, hold_at_least, fleet, limit=limit)
 
     def lease(
         self,
@@ -97,6 +100,7 @@ class Kinds(ABC, Generic[R]):
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
         hold_at_least: Duration | None = None,
+        fleet: bool = False,
         grace: Duration | None = None,
         address: str | None = None,
         proxy_id: str | None = None,
@@ -107,7 +111,7 @@ class Kinds(ABC, Generic[R]):
         former holder may have it."""
         attributes = given(address=address, proxy_id=proxy_id, partition=partition, status=status)
         return self._want(
-            "lease", name, wait, ttl, max_hold, hold_at_least, grace_ms=milliseconds(grace), attributes=attributes or None
+            "lease", name, wait, ttl, max_hold, hold_at_least, fleet, grace_ms=milliseconds(grace), attributes=attributes or None
         )
 
     def master(
@@ -119,9 +123,10 @@ class Kinds(ABC, Generic[R]):
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
         hold_at_least: Duration | None = None,
+        fleet: bool = False,
     ) -> R:
         """The master of the session's project. A higher priority takes it from a lower one."""
-        return self._want("master", None, wait, ttl, max_hold, hold_at_least, project=project, priority=priority)
+        return self._want("master", None, wait, ttl, max_hold, hold_at_least, fleet, project=project, priority=priority)
 
     def _want(
         self,
@@ -131,12 +136,20 @@ class Kinds(ABC, Generic[R]):
         ttl: Duration | None,
         max_hold: Duration | None,
         hold_at_least: Duration | None,
+        fleet: bool,
         *,
         project: str | None = None,
         **fields: Any,
     ) -> R:
-        timed = given(ttl_ms=milliseconds(ttl), max_hold_ms=milliseconds(max_hold), hold_at_least_ms=milliseconds(hold_at_least), **fields)
-        return self._resource(Want(kind, name, project, timed, seconds(wait)))
+        terms = given(
+            ttl_ms=milliseconds(ttl),
+            max_hold_ms=milliseconds(max_hold),
+            hold_at_least_ms=milliseconds(hold_at_least),
+            # Agents of before know no such field.
+            fleet=fleet or None,
+            **fields,
+        )
+        return self._resource(Want(kind, name, project, terms, seconds(wait)))
 
 
 class Module(Kinds[R], Generic[R, S]):

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 from . import _socket
-from ._calls import Backoff, Calls, NoAnswer
+from ._actors import Turn
+from ._calls import Backoff, Calls, InVain, NoAnswer
 from ._cell import Cell
 from ._core import Core
 from ._effects import Enter, Io, Pause, Steps
 from ._kinds import Want
 from ._solo import SoloCore, is_solo
-from .errors import SessionGone
+from .errors import Busy, SessionGone
 from .events import Standing, parse_standing
 
 Json = dict[str, Any]
@@ -27,12 +28,20 @@ AnyCore = Union[Core, SoloCore]
 
 class Life:
     def __init__(
-        self, io: Io, socket: str | os.PathLike[str] | None, register: Json, former: Iterable[Life] = ()
+        self,
+        io: Io,
+        socket: str | os.PathLike[str] | None,
+        register: Json,
+        former: Iterable[Life] = (),
+        *,
+        knows_actors: bool = True,
     ) -> None:
         """`former` are those of closed event loops, in whose place it is."""
         self.io = io
         self.core: AnyCore | None = None
         self.closed = False
+        self.knows_actors = knows_actors
+        """False where any thread may give back what another one holds: every hold is waited for."""
         self._socket = socket
         self._register = register
         self._former: list[AnyCore] = []
@@ -79,6 +88,7 @@ class Life:
         project = self._register.get("project")
         if want.project is not None and want.project != project:
             raise ValueError(f"this session is of project {project!r}, not {want.project!r}: open one with project=")
+        actor = self.io.actor() if self.knows_actors else None
         backoff = Backoff()
         attempts = 0
         while True:
@@ -90,9 +100,21 @@ class Life:
                 if until is not None and time.monotonic() >= until:
                     raise
                 continue
+            path = core.calls.path if isinstance(core, Core) else None
+            turn = Turn((path, self.tenant, want.kind, self.resource(want)["name"]), actor)
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                return core, (yield from core.acquire(want.body(), 0.0 if wait == 0 else left))
+                # A try tells who has it, and is granted where this process is wrong about that.
+                cell = yield from core.acquire(want.body(), 0.0 if wait == 0 or turn.is_vain() else left, turn)
+                turn.take(cell)
+                return core, cell
+            except InVain:
+                continue
+            except Busy as busy:
+                why = turn.explain()
+                if why is not None:
+                    raise type(busy)(why, busy.holder, held_by_self=True) from None
+                raise
             except SessionGone:
                 # The agent has ended the session, or forgotten it; a new one may wait in its place.
                 if not core.followed:

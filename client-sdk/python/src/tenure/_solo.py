@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from ._actors import Turn
+from ._calls import LOOK_FIRST, LOOK_LAST, InVain
 from ._cell import Cell
 from ._effects import Io, Signal, Steps, WaitFor
 from ._feed import Feed
-from .errors import Busy, Holder, Lost, Reason, SessionGone, WaitTimeout
+from .errors import Busy, Holder, Lost, Reason, Refused, SessionGone, WaitTimeout
 
 Json = dict[str, Any]
 _FOREVER_NS = 2**63 - 1
@@ -68,11 +70,18 @@ class SoloCore:
         self._cells: dict[str, Cell] = {}
         self._feeds: list[Feed] = []
 
-    def acquire(self, want: Json, wait: float | None) -> Steps[Cell]:
+    def acquire(self, want: Json, wait: float | None, turn: Turn | None = None) -> Steps[Cell]:
+        """As that of `Core`."""
         if self.gone is not None:
             raise SessionGone(f"the session is gone: {self.gone}; open a new one")
         kind: str = want["kind"]
         name: str = want.get("name") or "default"
+        if want.get("fleet"):
+            raise Refused(
+                "forbidden",
+                f"{kind}/{name}: TENURE_SOLO keeps holds in this process alone, and fleet=True wants them kept from all "
+                "hosts; unset TENURE_SOLO, and start an agent whose store all hosts share",
+            )
         request, signal = str(uuid.uuid4()), self.io.signal()
         with _lock:
             resource = _resources.setdefault((kind, name), _Resource())
@@ -86,7 +95,7 @@ class SoloCore:
                 raise self._busy(Busy, kind, name, "is held in this process")
         try:
             if not granted:
-                yield WaitFor(signal, wait)
+                yield from self._wait(signal, wait, turn)
             with _lock:
                 granted = request in resource.holders
                 if not granted:
@@ -95,6 +104,18 @@ class SoloCore:
             if not granted:
                 self._give_back(kind, name, request)
         return self._cell(kind, name, request, want, resource.limit)
+
+    def _wait(self, signal: Signal, wait: float | None, turn: Turn | None) -> Steps[None]:
+        until = None if wait is None else time.monotonic() + wait
+        pause = LOOK_FIRST
+        while not signal.is_set():
+            left = pause if until is None else min(pause, until - time.monotonic())
+            if left <= 0:
+                return
+            yield WaitFor(signal, left)
+            if turn is not None and not signal.is_set() and turn.is_vain():
+                raise InVain
+            pause = min(2 * pause, LOOK_LAST)
 
     def conclude(self, cell: Cell) -> Lost:
         return cell.loss()

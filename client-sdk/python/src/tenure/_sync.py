@@ -44,6 +44,10 @@ class _Held(HoldFacts):
         """Waits until it is lost or released; False when the time was over first."""
         return bool(self._cell.over.wait(seconds(timeout)))
 
+    def _enter(self) -> None:
+        # Another thread may have asked for it.
+        self._cell.actor = self._life.io.actor()
+
     def _give_back(self) -> Lost | None:
         """Gives it back; returns how it was lost before."""
         cell = self._cell
@@ -71,6 +75,7 @@ class Hold(_Held):
     __slots__ = ()
 
     def __enter__(self) -> Hold:
+        self._enter()
         return self
 
     def __exit__(
@@ -87,6 +92,7 @@ class Term(_Held):
     __slots__ = ()
 
     def __enter__(self) -> Term:
+        self._enter()
         return self
 
     def __exit__(
@@ -103,10 +109,12 @@ class Resource:
     def __init__(self, life: Callable[[Want], Life], want: Want) -> None:
         self._find_life = life
         self._want = want
-        self._entered = threading.local()
+        self._entered: list[tuple[int, Hold]] = []
+        """By the thread that entered."""
 
     def acquire(self, timeout: Duration | None = None) -> Hold:
-        """Waits for it: None for as long as the resource says, 0 to try once. Raises `Busy`."""
+        """Waits for it: None for as long as the resource says, 0 to try once. Raises `Busy`, and at once where this thread
+        has it, or one that joins this one. A wait behind what cannot be known, such as a future of an executor, goes on."""
         return self._acquire(self._want.wait if timeout is None else seconds(timeout))
 
     def campaign(self) -> Campaign:
@@ -147,15 +155,20 @@ class Resource:
 
     def __enter__(self) -> Hold:
         hold = self._acquire(self._want.wait)
-        entered: list[Hold] = self._entered.__dict__.setdefault("holds", [])
-        entered.append(hold)
+        self._entered.append((threading.get_ident(), hold))
         return hold
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold: Hold = self._entered.holds.pop()
-        hold.__exit__(kind, error, trace)
+        entered = list(self._entered)
+        mine = [one for one in entered if one[0] == threading.get_ident()]
+        if not mine and len(entered) != 1:
+            raise RuntimeError(f"this thread has not entered {self!r}: use `with resource.acquire() as hold`")
+        # A generator may be entered by one thread and left by another, as a dependency of FastAPI is.
+        one = mine[-1] if mine else entered[0]
+        self._entered.remove(one)
+        one[1].__exit__(kind, error, trace)
 
     def __repr__(self) -> str:
         return f"<{self._want.what}>"
@@ -184,8 +197,10 @@ class Session(Kinds[Resource]):
     """A registration with the agent, for any number of threads. Begun at first use, and anew after a fork
     or when the agent has ended it; the holds of before are then lost, and say so."""
 
-    def __init__(self, socket: str | os.PathLike[str] | None, register: dict[str, Any]) -> None:
-        self._life = Life(BlockingIo(), socket, register)
+    def __init__(
+        self, socket: str | os.PathLike[str] | None, register: dict[str, Any], *, knows_actors: bool = True
+    ) -> None:
+        self._life = Life(BlockingIo(), socket, register, knows_actors=knows_actors)
 
     @property
     def id(self) -> str:
@@ -291,12 +306,16 @@ close_default = _default.close
 os.register_at_fork(after_in_child=_default.forked)
 
 
-def campaign(name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None) -> Campaign:
+def campaign(
+    name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None, fleet: bool = False
+) -> Campaign:
     """Stands for leadership for good: `for term in campaign(…): with term: …`. Breaking out resigns."""
-    return leader(name, ttl=ttl, max_hold=max_hold).campaign()
+    return leader(name, ttl=ttl, max_hold=max_hold, fleet=fleet).campaign()
 
 
-def leader_only(name: str, *, wait: Duration | None = 0) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+def leader_only(
+    name: str, *, wait: Duration | None = 0, fleet: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
     """Runs the function as leader; returns None without running it when somebody else leads."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
@@ -306,7 +325,7 @@ def leader_only(name: str, *, wait: Duration | None = 0) -> Callable[[Callable[P
         @functools.wraps(function)
         def only(*args: P.args, **kwargs: P.kwargs) -> R | None:
             try:
-                hold = leader(name, wait=wait).acquire()
+                hold = leader(name, wait=wait, fleet=fleet).acquire()
             except Busy:
                 return None
             with hold:
@@ -318,7 +337,7 @@ def leader_only(name: str, *, wait: Duration | None = 0) -> Callable[[Callable[P
 
 
 def limited(
-    name: str, limit: int | None = None, *, wait: Duration | None = None
+    name: str, limit: int | None = None, *, wait: Duration | None = None, fleet: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Runs the function with a permit of that semaphore; a coroutine function too. Raises `Busy` when
     none is free in time."""
@@ -327,11 +346,11 @@ def limited(
         if inspect.iscoroutinefunction(function):
             from . import aio
 
-            return cast("Callable[P, R]", aio.limited(name, limit, wait=wait)(function))
+            return cast("Callable[P, R]", aio.limited(name, limit, wait=wait, fleet=fleet)(function))
 
         @functools.wraps(function)
         def one(*args: P.args, **kwargs: P.kwargs) -> R:
-            with semaphore(name, limit, wait=wait):
+            with semaphore(name, limit, wait=wait, fleet=fleet):
                 return function(*args, **kwargs)
 
         return one

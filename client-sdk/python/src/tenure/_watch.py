@@ -82,7 +82,7 @@ class Watch:
             cell.doubted_since = 0
             return shown
         if shown or cell.seen_valid_until <= now:
-            cell.lose(Reason.EXPIRED, told=False)
+            cell.lose(Reason.EXPIRED, told=False, detail=self._core.why_expired())
             return None
         # The page was zeroed: the agent ended it, and an event with the reason is on its way; or a
         # restarted agent gave it another slot, and a snapshot is.

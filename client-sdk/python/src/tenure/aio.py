@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from . import _fleet
 from ._awaiting import AsyncIo
@@ -77,6 +77,8 @@ class _Held(HoldFacts):
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._task = task
+        # Another task may have asked for it, such as that of a time-out.
+        self._cell.actor = self._life.io.actor()
         self._cancelled = False
         if sys.version_info >= (3, 11):
             self._cancelling = task.cancelling()
@@ -186,8 +188,16 @@ class Resource:
         self._want = want
         self._entered: dict[asyncio.Task[Any] | None, list[Acquisition]] = {}
 
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> None:
+            raise TypeError("tenure.aio is for coroutines: write `async with`, or `with tenure.leader(…)` in threads")
+
+        def __exit__(self, *_: object) -> None: ...
+
     def acquire(self, timeout: Duration | None = None) -> Acquisition:
-        """Waits for it: None for as long as the resource says, 0 to try once. Raises `Busy`."""
+        """Waits for it: None for as long as the resource says, 0 to try once. Raises `Busy`, and at once where this task
+        has it, or one that awaits this one. A wait behind what cannot be known, such as a future of an executor, goes on."""
         wait = self._want.wait if timeout is None else seconds(timeout)
         return Acquisition(lambda: self._acquire(wait))
 
@@ -384,14 +394,16 @@ session = _default.session
 os.register_at_fork(after_in_child=_default.forked)
 
 
-def campaign(name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None) -> Campaign:
+def campaign(
+    name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None, fleet: bool = False
+) -> Campaign:
     """Stands for leadership for good: `async for term in campaign(…): async with term: …`. Breaking out
     resigns."""
-    return leader(name, ttl=ttl, max_hold=max_hold).campaign()
+    return leader(name, ttl=ttl, max_hold=max_hold, fleet=fleet).campaign()
 
 
 def leader_only(
-    name: str, *, wait: Duration | None = 0
+    name: str, *, wait: Duration | None = 0, fleet: bool = False
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R | None]]]:
     """Runs the coroutine function as leader; returns None without running it when somebody else leads."""
 
@@ -399,7 +411,7 @@ def leader_only(
         @functools.wraps(function)
         async def only(*args: P.args, **kwargs: P.kwargs) -> R | None:
             try:
-                hold = await leader(name, wait=wait).acquire()
+                hold = await leader(name, wait=wait, fleet=fleet).acquire()
             except Busy:
                 return None
             async with hold:
@@ -411,7 +423,7 @@ def leader_only(
 
 
 def limited(
-    name: str, limit: int | None = None, *, wait: Duration | None = None
+    name: str, limit: int | None = None, *, wait: Duration | None = None, fleet: bool = False
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Runs the coroutine function with a permit of that semaphore. Raises `Busy` when none is free in
     time."""
@@ -419,7 +431,7 @@ def limited(
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         @functools.wraps(function)
         async def one(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with semaphore(name, limit, wait=wait):
+            async with semaphore(name, limit, wait=wait, fleet=fleet):
                 return await function(*args, **kwargs)
 
         return one

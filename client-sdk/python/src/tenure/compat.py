@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import aio
 from ._calls import Backoff
 from ._hold import HoldFacts
-from ._sync import Hold, Session, leader, session
+from ._sync import Hold, Session, leader
 from .aio import leader_only as leader_only
 from .errors import Busy, Lost, TenureError
 
@@ -176,7 +176,8 @@ def _take_idle() -> Session:
     try:
         return _idle.pop()
     except IndexError:
-        return session()
+        # As there, a lock of the own thread is waited for: another one may give it back.
+        return Session(None, {"tether": "connection"}, knows_actors=False)
 
 
 def _give_idle(own: Session) -> None:

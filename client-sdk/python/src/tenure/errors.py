@@ -73,6 +73,8 @@ class Holder:
     """Its command line, cut to 256 bytes."""
     kept_ms: int | None = None
     """Its holder has let go, and it is kept from others for so much longer, ms, as `hold_at_least` asked for."""
+    ended_ms: int | None = None
+    """How long ago its holder let go or lost it, ms, where its history tells."""
 
 
 class TenureError(Exception):
@@ -80,11 +82,13 @@ class TenureError(Exception):
 
 
 class Busy(TenureError):
-    """Somebody else has it, or it was not free in time."""
+    """Another program, thread or task has it, or it was not free in time."""
 
-    def __init__(self, text: str, holder: Holder | None = None) -> None:
+    def __init__(self, text: str, holder: Holder | None = None, *, held_by_self: bool = False) -> None:
         super().__init__(text)
         self.holder = holder
+        self.held_by_self = held_by_self
+        """True if the caller would wait for itself, since its own thread or task has it, or one that waits for its end."""
 
 
 class WaitTimeout(Busy, TimeoutError):
@@ -120,7 +124,7 @@ class Lost(TenureError):
         self.hold = hold
         """The hold's id."""
         self.detail = detail
-        """Why they took it away, in their words."""
+        """Why they took it away, in their words; of one that has expired what kept it from being renewed."""
 
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""

@@ -262,6 +262,7 @@ def parse_holder(data: Mapping[str, Any]) -> Holder:
         user=data.get("user"),
         command=data.get("command"),
         kept_ms=data.get("kept_ms"),
+        ended_ms=data.get("ended_ms"),
     )
 
 

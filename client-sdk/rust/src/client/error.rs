@@ -122,6 +122,11 @@ fn unreachable(path: &Path, source: &io::Error) -> String {
         besides.iter().map(|place| format!(", nor at {}", place.display())).collect()
     };
     let shown = path.display();
+    if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+        return format!(
+            "the agent at {shown} was not asked: this process may open no more files: raise `ulimit -n`"
+        );
+    }
     match source.kind() {
         io::ErrorKind::NotFound => format!(
             "there is no agent socket at {shown}{}: start the agent with `tenured` \
@@ -171,6 +176,9 @@ mod tests {
         };
         check(io::ErrorKind::NotFound, "start the agent");
         check(io::ErrorKind::ConnectionRefused, "start it again");
+        let source = io::Error::from_raw_os_error(libc::EMFILE);
+        let error = CallError::Unreachable { path: "/x.sock".into(), source };
+        assert!(error.to_string().contains("raise `ulimit -n`"), "{error}");
         let error = CallError::Unreachable {
             path: "/etc/passwd".into(),
             source: io::ErrorKind::ConnectionRefused.into(),

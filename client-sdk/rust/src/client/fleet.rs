@@ -26,6 +26,33 @@ impl Client {
         self.transport.get(self.target("/v1/history", &query)?, CALL_DEADLINE).await
     }
 
+    /// Whether the `[[allow]]` rules of the agent let a user, by uid and gid, hold a resource, at a priority if it is a
+    /// master; without a user this one. Of others root and the agent's own user may ask.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `forbidden`.
+    pub async fn can(
+        &self,
+        kind: wire::Kind,
+        name: &str,
+        tenant: Option<&str>,
+        user: Option<(u32, u32)>,
+        priority: Option<i32>,
+    ) -> Result<wire::Permission, CallError> {
+        let (uid, gid) = user.map(|(uid, gid)| (uid.to_string(), gid.to_string())).unzip();
+        let priority = priority.map(|priority| priority.to_string());
+        let query = [
+            ("kind", Some(kind.as_str())),
+            ("name", Some(name)),
+            ("tenant", tenant),
+            ("uid", uid.as_deref()),
+            ("gid", gid.as_deref()),
+            ("priority", priority.as_deref()),
+        ];
+        self.transport.get(self.target("/v1/can", &query)?, CALL_DEADLINE).await
+    }
+
     /// The agents of this agent's store, by host and id. Read page by page: one that comes or goes meanwhile may be
     /// missed.
     ///

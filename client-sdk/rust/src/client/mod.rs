@@ -197,11 +197,21 @@ impl Client {
     ///
     /// [`CallError`]; `session_unknown`, `session_lost`.
     pub async fn beat(&self, session: Uuid) -> Result<(), CallError> {
-        let body = wire::Beat { session };
+        let body = wire::Beat { session, hold: None };
         self.transport
             .post_raw("/v1/beat", &body, Repeat::Harmless, Some(CALL_DEADLINE))
             .await
             .map(|_| ())
+    }
+
+    /// The same for a hold, and how long it is valid.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_unknown`, `session_lost`, and `hold_lost` once the hold is over.
+    pub async fn beat_hold(&self, session: Uuid, hold: Uuid) -> Result<wire::Beaten, CallError> {
+        let body = wire::Beat { session, hold: Some(hold) };
+        self.transport.post("/v1/beat", &body, Repeat::Harmless, Some(CALL_DEADLINE)).await
     }
 
     /// Says that the command that was guarded has ended, and which processes keep its session.

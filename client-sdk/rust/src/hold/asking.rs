@@ -6,11 +6,11 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::inquiry::Inquiry;
-use super::{AcquireError, Cell, Claim, Grant, Hold, Reason, Resource, Stage};
+use super::{AcquireError, Asker, Cell, Claim, Grant, Hold, Reason, Resource, Stage};
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, CallError};
 use crate::page::boottime_ns;
-use crate::wire::{Acquire, Acquired, Code, Problem, Wait};
+use crate::wire::{Acquire, Acquired, Code, Kind, Problem, Wait};
 
 /// The longest that an agent's advice to wait is followed.
 const ADVICE_MAX: Duration = Duration::from_secs(5);
@@ -19,7 +19,15 @@ impl Resource {
     /// The agent ends a wait that has a patience, since it knows whether the resource was taken.
     pub(super) async fn wait(&self, patience: Option<Duration>) -> Result<Hold, AcquireError> {
         let deadline = Deadline::of(patience);
-        let mut inquiry = self.inquiry(Wait::Queue);
+        // The hold of another task is waited for in turn. The agent refuses a task that would wait for itself, for what
+        // it holds now. What it is granted later, by a call beside this one, it may still give back.
+        let asker = Asker::current();
+        let own = self.own();
+        let mine = own.iter().find(|cell| cell.asker == asker).map(|cell| cell.id);
+        let mut behind_own = mine.is_none() && !own.is_empty();
+        // Agents of earlier versions let nothing wait behind a hold of the same session.
+        let mut may_be_behind = true;
+        let mut inquiry = self.waiting(behind_own);
         let mut place: Option<Claim> = None;
         let mut backoff = Backoff::new();
         loop {
@@ -56,8 +64,25 @@ impl Resource {
                 }
                 // The request was granted, and lost before this heard of it.
                 (CallError::Refused(problem), _) if problem.code == Code::HoldLost => {
-                    inquiry = self.inquiry(Wait::Queue);
+                    inquiry = self.waiting(behind_own);
                     place = None;
+                }
+                (CallError::Refused(problem), _)
+                    if problem.field.as_deref() == Some("behind_own") && behind_own =>
+                {
+                    (behind_own, may_be_behind) = (false, false);
+                    inquiry = self.waiting(behind_own);
+                }
+                // Another task of this program has it.
+                (CallError::Refused(problem), _)
+                    if problem.code == Code::Contended
+                        && may_be_behind
+                        && !behind_own
+                        && holder(problem) != mine =>
+                {
+                    behind_own = true;
+                    inquiry = self.waiting(behind_own);
+                    continue;
                 }
                 (CallError::Refused(problem), _)
                     if problem.code == Code::Contended
@@ -101,15 +126,31 @@ impl Resource {
 
     /// True if a hold of this session that is being given back stands in the way.
     fn is_on_its_way_back(&self, problem: &Problem) -> bool {
-        let holder = problem.holder.as_ref().and_then(|holder| holder.hold);
         let cell = |hold: Uuid| self.session.core().shared.cell(hold);
-        holder.is_some_and(|hold| cell(hold).is_none_or(|cell| cell.is_over()))
+        holder(problem).is_some_and(|hold| cell(hold).is_none_or(|cell| cell.is_over()))
     }
 
     pub(super) fn inquiry(&self, wait: Wait) -> Inquiry {
+        self.inquire(Acquire { wait, ..self.want.clone() })
+    }
+
+    /// For a place in the queue. Agents of earlier versions refuse what they do not know, so that it is asked for only
+    /// where it is needed.
+    fn waiting(&self, behind_own: bool) -> Inquiry {
+        self.inquire(Acquire { wait: Wait::Queue, behind_own, ..self.want.clone() })
+    }
+
+    fn inquire(&self, acquire: Acquire) -> Inquiry {
         let request = Some(Uuid::new_v4().to_string());
-        let acquire = Acquire { wait, request, ..self.want.clone() };
-        Inquiry::new(self.session.core().clone(), acquire)
+        Inquiry::new(self.session.core().clone(), Acquire { request, ..acquire })
+    }
+
+    /// The holds that this session has of it, if one excludes the other. There are two for a moment, when one was lost.
+    fn own(&self) -> Vec<Arc<Cell>> {
+        match self.want.kind {
+            Kind::Semaphore => Vec::new(),
+            kind => self.session.core().shared.held(kind, self.want.name.as_deref()),
+        }
     }
 
     pub(super) fn alive(&self) -> Result<(), AcquireError> {
@@ -166,6 +207,11 @@ impl Deadline {
     fn is_over(&self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
     }
+}
+
+/// The hold that stands in the way, if it is of the same user.
+fn holder(problem: &Problem) -> Option<Uuid> {
+    problem.holder.as_ref().and_then(|holder| holder.hold)
 }
 
 /// How long the agent says one should wait.

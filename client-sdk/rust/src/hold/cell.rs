@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::{Lost, Reason};
+use super::{Asker, Lost, Reason};
 use crate::client::AcquireReply;
 use crate::page::boottime_ns;
-use crate::wire::{Acquired, GrantedEvent, HoldView, LimitChanged, LostReason};
+use crate::wire::{Acquired, GrantedEvent, HoldView, Kind, LimitChanged, LostReason};
 
 /// The facts of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +99,11 @@ impl Stage {
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) id: Uuid,
+    pub(crate) kind: Kind,
     /// For a master the project.
     pub(crate) name: Box<str>,
+    /// The task or thread that asked for it.
+    pub(crate) asker: Asker,
     /// The stream on which this hold's events come, counted: snapshots of earlier ones omit it.
     pub(crate) born_in: u64,
     stage: watch::Sender<Stage>,
@@ -116,20 +119,23 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    /// Of what the running task has asked for.
     pub(crate) fn new(reply: &AcquireReply, born_in: u64) -> Cell {
-        let (id, name, stage, grant) = match reply {
+        let (id, kind, name, stage, grant) = match reply {
             AcquireReply::Acquired(acquired) => {
                 let grant = Grant::from(acquired);
-                (acquired.hold, &acquired.name, Stage::Held(grant), Some(grant))
+                (acquired.hold, acquired.kind, &acquired.name, Stage::Held(grant), Some(grant))
             }
             AcquireReply::Waiting(waiting) => {
                 let stage = Stage::Waiting { position: waiting.position };
-                (waiting.hold, &waiting.name, stage, None)
+                (waiting.hold, waiting.kind, &waiting.name, stage, None)
             }
         };
         Cell {
             id,
+            kind,
             name: name.as_str().into(),
+            asker: Asker::current(),
             born_in,
             stage: watch::Sender::new(stage),
             slot: AtomicU32::new(grant.map_or(u32::MAX, |grant| grant.slot)),

@@ -12,8 +12,9 @@ use crate::wire::Problem;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// This very session holds it already: exclusive kinds are not re-entrant.
-    #[error("{}; this session holds it already: release that hold first, or share it", .0.detail)]
+    /// The task or thread that asks holds it already, and would wait for itself. A hold belongs to the task that asked
+    /// for it, wherever it is moved: what another task is to wait for is asked for there.
+    #[error("{}", .0.detail)]
     HeldBySelf(Box<Problem>),
     /// Nobody let go in time.
     #[error("{what} was not free within {after:?}: try again, or wait longer")]

@@ -1,5 +1,6 @@
 //! Holds, and how to come by them.
 
+mod asker;
 mod asking;
 mod campaign;
 mod cell;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+pub(crate) use self::asker::Asker;
 pub use self::campaign::Campaign;
 pub(crate) use self::cell::{Cell, Grant, Stage};
 use self::claim::Claim;

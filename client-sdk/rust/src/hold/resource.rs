@@ -52,6 +52,8 @@ impl Resource {
             kind,
             name,
             wait: Wait::None,
+            behind_own: false,
+            fleet: false,
             timeout_ms: None,
             request: None,
             ttl_ms: None,
@@ -75,6 +77,13 @@ impl Resource {
     /// How long the hold may last in all, in whole ms. Default: no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Resource {
         self.want.max_hold_ms = Some(milliseconds(max_hold));
+        self
+    }
+
+    /// It has to exclude all hosts: refused (`forbidden`) where the agent's store is this host's alone. Default: the
+    /// agent's setting `require`.
+    pub fn fleet(mut self) -> Resource {
+        self.want.fleet = true;
         self
     }
 
@@ -202,8 +211,8 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// [`AcquireError`]; [`HeldBySelf`](AcquireError::HeldBySelf) at once when the kind is
-    /// exclusive and this session has it.
+    /// [`AcquireError`]; [`HeldBySelf`](AcquireError::HeldBySelf) at once when the kind is exclusive, and this task or
+    /// thread has it. Other tasks and threads of the program wait in the order in which they ask, as other programs do.
     ///
     /// ```no_run
     /// # async fn example(session: tenure::Session) -> Result<(), tenure::AcquireError> {

@@ -35,7 +35,7 @@ impl SessionBuilder {
         SessionBuilder { client, register }
     }
 
-    /// The holder's name as people see it; 1–200 bytes. Default: `pid-<pid>`.
+    /// The holder's name as people see it; 1–200 bytes. Default: that of the program or script.
     pub fn name(mut self, name: impl Into<String>) -> SessionBuilder {
         self.register.name = Some(name.into());
         self

@@ -18,7 +18,7 @@ use crate::backoff::Backoff;
 use crate::client::{AcquireReply, Client};
 use crate::hold::{Cell, Grant, Reason, Stage};
 use crate::page::{Page, boottime_ns};
-use crate::wire::{Event, HoldState, Register, Registered, SnapshotEvent};
+use crate::wire::{Event, HoldState, Kind, Register, Registered, SnapshotEvent};
 
 /// Events that a subscriber may leave unread; a slower one is told how many it missed.
 pub(super) const EVENTS_MAX: usize = 256;
@@ -200,6 +200,17 @@ impl Shared {
 
     pub(crate) fn cell(&self, hold: Uuid) -> Option<Arc<Cell>> {
         self.registry().cells.get(&hold).cloned()
+    }
+
+    /// The holds of a resource that this session has; without a name those of its mastership.
+    pub(crate) fn held(&self, kind: Kind, name: Option<&str>) -> Vec<Arc<Cell>> {
+        let registry = self.registry();
+        let cells = registry.cells.values().filter(|cell| {
+            cell.kind == kind
+                && name.is_none_or(|name| *name == *cell.name)
+                && matches!(cell.stage(), Stage::Held(_))
+        });
+        cells.cloned().collect()
     }
 
     pub(super) fn cells(&self) -> Vec<Arc<Cell>> {

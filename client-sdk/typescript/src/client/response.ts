@@ -33,9 +33,9 @@ export class ResponseParser {
   }
 
   /** Takes the next bytes; returns those of the body among them. */
-  feed(bytes: Buffer): Buffer[] {
-    this.#pending = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
-    const body: Buffer[] = [];
+  feed(bytes: Uint8Array): Uint8Array[] {
+    this.#pending = Buffer.concat([this.#pending, bytes]);
+    const body: Uint8Array[] = [];
     while (!this.done && (this.head === undefined ? this.#takeHead() : this.#takeBody(body)));
     return body;
   }
@@ -77,7 +77,7 @@ export class ResponseParser {
     return true;
   }
 
-  #takeBody(body: Buffer[]): boolean {
+  #takeBody(body: Uint8Array[]): boolean {
     if (this.#chunked && this.#missing === 0) return this.#takeChunkHead();
     if (this.#pending.length === 0) return false;
     const part = this.#take(Math.min(this.#missing, this.#pending.length));

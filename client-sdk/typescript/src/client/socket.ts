@@ -6,8 +6,8 @@ export const SERVICE_SOCKET = process.platform === "darwin" ? "/var/run/tenured/
 /** The surroundings that the search looks at. */
 export interface Surroundings {
   readonly variable: (name: string) => string | undefined;
-  readonly usable: (path: string) => boolean;
-  readonly uid: number;
+  readonly usable: (path: string, uid: number) => boolean;
+  readonly uid: () => number;
 }
 
 /** The agent's socket, and the other places that were looked at, unless it was named. */
@@ -17,12 +17,13 @@ export interface Found {
 }
 
 /** In this order: `explicit`, TENURE_SOCKET, the places where an agent listens by itself. */
-export function findSocket(explicit?: string, around: Surroundings = surroundings()): Found {
+export function findSocket(explicit?: string, around: Surroundings = SURROUNDINGS): Found {
   const named = explicit ?? (around.variable("TENURE_SOCKET") || undefined);
   if (named !== undefined) return { path: parseSocket(named), besides: [] };
   const told = around.variable("XDG_RUNTIME_DIR");
-  const all = places(told, around.uid);
-  const path = all.find(around.usable) ?? (told ? (all[0] as string) : SERVICE_SOCKET);
+  const uid = around.uid();
+  const all = places(told, uid);
+  const path = all.find((place) => around.usable(place, uid)) ?? (told ? (all[0] as string) : SERVICE_SOCKET);
   return { path, besides: all.filter((place) => place !== path) };
 }
 
@@ -54,14 +55,12 @@ export function parseSocket(value: string): string {
   return path;
 }
 
-function surroundings(): Surroundings {
-  const uid = process.geteuid?.() ?? 0;
-  return {
-    variable: (name) => process.env[name],
-    usable: (path) => existsSync(path) && !isPlanted(path, uid),
-    uid,
-  };
-}
+/** Each is asked for only where it matters: a runtime may need a permission for it. */
+const SURROUNDINGS: Surroundings = {
+  variable: (name) => process.env[name],
+  usable: (path, uid) => existsSync(path) && !isPlanted(path, uid),
+  uid: () => process.geteuid?.() ?? 0,
+};
 
 /** The directory of a user's own agent when there is no XDG_RUNTIME_DIR. */
 function temporaryDirectory(uid: number): string {

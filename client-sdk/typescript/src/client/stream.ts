@@ -1,9 +1,7 @@
-import type { Socket } from "node:net";
-
 import type { AgentUnavailable } from "../errors.js";
 import { parseEvent, type Event } from "../wire.js";
 import { SseParser } from "./sse.js";
-import type { Opened, Transport } from "./transport.js";
+import type { Connection, Opened, Transport } from "./transport.js";
 
 /** An event, and its number for `Last-Event-ID`. */
 export interface Received {
@@ -19,7 +17,7 @@ export type StreamEnd = "closed" | "unreadable";
  * running; a session with a `connection` tether lives while it is open.
  */
 export class EventStream {
-  readonly #socket: Socket;
+  readonly #socket: Connection;
   readonly #opened: Opened;
   readonly #sse = new SseParser();
 
@@ -50,7 +48,7 @@ export class EventStream {
         this.close();
         resolve(how);
       };
-      const body = (parts: Buffer[]): void => {
+      const body = (parts: Uint8Array[]): void => {
         try {
           for (const part of parts) {
             for (const { id, event: name, data } of this.#sse.feed(part)) {
@@ -64,7 +62,7 @@ export class EventStream {
         if (this.#opened.parser.done) end("closed");
       };
       this.#socket.on("data", (chunk) => {
-        let parts: Buffer[];
+        let parts: Uint8Array[];
         try {
           parts = this.#opened.parser.feed(chunk);
         } catch {

@@ -31,11 +31,25 @@ export interface Reply {
   readonly text: string;
 }
 
+/**
+ * What a stream needs of a socket. No type that a program gets from this package names one of Node's, so that a program
+ * compiles without them.
+ */
+export interface Connection {
+  readonly destroyed: boolean;
+  on(event: "data", take: (chunk: Uint8Array) => void): this;
+  on(event: "end" | "close" | "error", take: () => void): this;
+  unref(): void;
+  pause(): void;
+  resume(): void;
+  destroy(): void;
+}
+
 /** A connection whose head of an answer has come; `rest` is the beginning of the body. */
 export interface Opened {
-  readonly socket: Socket;
+  readonly socket: Connection;
   readonly parser: ResponseParser;
-  readonly rest: Buffer[];
+  readonly rest: Uint8Array[];
 }
 
 interface Failure {
@@ -105,7 +119,7 @@ export class Transport {
   #exchange(request: string, options: CallOptions, left: number): Promise<Reply | Failure> {
     const pooled = options.repeatable ? this.#takeIdle() : undefined;
     const parser = new ResponseParser();
-    const chunks: Buffer[] = [];
+    const chunks: Uint8Array[] = [];
     let size = 0;
     return new Promise((resolve, reject) => {
       const finish = talk(pooled ?? connect(this.path), request, parser, left, {
@@ -136,7 +150,7 @@ export class Transport {
 
   /** Waits for the head of an answer, and for the whole of a refusal. */
   #first(request: string, parser: ResponseParser, left: number): Promise<Opened | Reply | Failure> {
-    const rest: Buffer[] = [];
+    const rest: Uint8Array[] = [];
     const isRefusal = (): boolean => (parser.head?.status ?? 0) >= 300;
     return new Promise((resolve) => {
       talk(connect(this.path), request, parser, left, {
@@ -216,7 +230,7 @@ export class Transport {
 
 interface Listener {
   /** Takes bytes of the body, none when only the head has come; returns true if that is enough. */
-  readonly body: (part: Buffer) => boolean;
+  readonly body: (part: Uint8Array) => boolean;
   readonly done: (socket: Socket) => void;
   readonly failed: (cause: Error, neverSent: boolean) => void;
 }
@@ -239,7 +253,7 @@ function talk(socket: Socket, request: string, parser: ResponseParser, left: num
   };
   const expire = (): void => fail(Object.assign(new Error("no answer in time"), { code: "ETIMEDOUT" }));
   const cancel = deadline(Math.max(0, left), () => bytes, expire);
-  const take = (chunk: Buffer): void => {
+  const take = (chunk: Uint8Array): void => {
     bytes += chunk.length;
     try {
       const parts = parser.feed(chunk);

@@ -56,10 +56,11 @@ export class Cell {
     this.#advance({ is: "held", grant });
   }
 
-  /** Its valid-until has passed without a word from the agent. */
-  expire(): void {
+  /** Its valid-until has passed without a word from the agent; `why` is what is known here of that. */
+  expire(why: string): void {
     const lasted = performance.now() - this.#grantedAt;
-    this.lose(this.maxHoldMs !== undefined && lasted >= this.maxHoldMs - ROUNDING_MS ? "max_hold" : "expired", false);
+    if (this.maxHoldMs !== undefined && lasted >= this.maxHoldMs - ROUNDING_MS) this.lose("max_hold", false);
+    else this.lose("expired", false, undefined, why);
   }
 
   /** Ends a hold as lost, whether it had been granted or not. */

@@ -50,6 +50,21 @@ export class Hold implements AsyncDisposable {
     look();
   }
 
+  /** @internal True once it is over, whatever its page shows. */
+  get isOver(): boolean {
+    return this.#cell.isOver;
+  }
+
+  /** @internal As {@link isHeld}, also where a restarted agent has made a new page. */
+  isShown(): boolean {
+    return this.#core.shows(this.#cell);
+  }
+
+  /** @internal True if it belongs to this registration. */
+  isOf(core: Core | undefined): boolean {
+    return this.#core === core;
+  }
+
   get id(): string {
     return this.#cell.id;
   }

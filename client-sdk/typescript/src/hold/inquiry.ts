@@ -12,6 +12,8 @@ import type { Acquire, Acquired, Waiting } from "../wire.js";
 export class Inquiry {
   readonly #core: Core;
   readonly #acquire: Acquire;
+  /** Wait also behind what the session itself holds. Set only where needed: older agents refuse the field. */
+  behindOwn = false;
   /** An earlier call may have been granted although its answer never came. */
   #uncertain = false;
 
@@ -22,7 +24,7 @@ export class Inquiry {
 
   /** Asks, or asks again. The signal ends a wait that blocks, and leaves the answer to any other in the background. */
   async ask(signal: AbortSignal | undefined, timeoutMs?: number): Promise<Acquired | Waiting> {
-    const acquire = timeoutMs === undefined ? this.#acquire : { ...this.#acquire, timeoutMs };
+    const acquire = { ...this.#acquire, timeoutMs, behindOwn: this.behindOwn || undefined };
     const asking = this.#core.client.acquire(acquire, acquire.wait === "block" ? signal : undefined);
     let left = false;
     const outcome = asking.then(

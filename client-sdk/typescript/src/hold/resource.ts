@@ -4,6 +4,7 @@ import { AgentUnavailable, Busy, Refused, SessionGone, TenureError, UpstreamUnav
 import { TRY_DEADLINE_MS } from "../client/client.js";
 import type { Core } from "../session/core.js";
 import type { Life } from "../session/life.js";
+import { Claim, enter, heldByTask, outside, within } from "../task.js";
 import { awake, pause } from "../timers.js";
 import type { Acquire, Acquired, Attributes, History, Kind, Problem, Standing, Waiting, Why } from "../wire.js";
 import type { Cell } from "./cell.js";
@@ -26,6 +27,11 @@ export interface ResourceOptions {
    * agent: so that a job that ends early is not run again at once elsewhere. 24 h at most. Default: not at all.
    */
   readonly holdAtLeast?: Duration;
+  /**
+   * It has to exclude all hosts: {@link Refused} (`forbidden`) where the agent's store is this host's alone, so that
+   * other hosts could hold it, too. Default: as the agent's setting `require` says.
+   */
+  readonly fleet?: boolean;
 }
 
 export interface SemaphoreOptions extends ResourceOptions {
@@ -70,6 +76,7 @@ export class Resource {
     this.#want = {
       kind,
       name,
+      fleet: options.fleet || undefined,
       ttlMs: ms(options.ttl, "ttl"),
       maxHoldMs: ms(options.maxHold, "maxHold"),
       holdAtLeastMs: ms(options.holdAtLeast, "holdAtLeast"),
@@ -81,29 +88,37 @@ export class Resource {
   }
 
   /**
-   * Waits until it is granted, as long as `wait` says. Restarts of the agent and times without an upstream are
-   * outlasted meanwhile. A wait that ends without a grant leaves nothing behind.
+   * Waits until it is granted, as long as `wait` says: tasks of one program wait for each other, too. Restarts of the
+   * agent and times without an upstream are outlasted meanwhile. A wait that ends without a grant leaves nothing
+   * behind. All that the caller starts after this call, timers too, counts as the task that holds it.
    *
-   * @throws `Busy` when somebody has it, or this very session does; {@link WaitTimeout}; the reason of `signal`;
-   * {@link AgentUnavailable}, {@link UpstreamUnavailable}.
+   * @throws `Busy` when `wait` is 0 and somebody has it, or when this very task does; {@link WaitTimeout}; the reason
+   * of `signal`; {@link AgentUnavailable}, {@link UpstreamUnavailable}.
    */
   async acquire(options: AcquireOptions = {}): Promise<Hold> {
-    const { signal } = options;
-    const wait = options.wait === undefined || options.wait === true ? undefined : milliseconds(options.wait || 0, "wait");
-    signal?.throwIfAborted();
-    return awake(this.#acquire(wait, signal));
+    const claim = this.#claim();
+    // Before the first `await` here, so that the caller has it after its own.
+    enter(claim);
+    try {
+      return await this.#ask(claim, options);
+    } catch (error) {
+      claim.end();
+      throw error;
+    }
   }
 
   /**
-   * Runs `work` while it is held, then gives it back. The hold's `signal` aborts when the work must stop.
+   * Runs `work` while it is held, then gives it back. The hold's `signal` aborts when the work must stop. The task
+   * that holds it is `work`, and all that `work` starts.
    *
    * @throws Those of {@link acquire}; {@link Lost} at the loss, also if the work ended by itself after it; the reason
    * of `options.signal` once the work has stopped because of it; else what the work throws.
    */
   async run<T>(work: (hold: Hold) => T | PromiseLike<T>, options: AcquireOptions = {}): Promise<T> {
-    const hold = await this.acquire(options);
+    const claim = this.#claim();
+    const hold = await this.#ask(claim, options);
     try {
-      return await hold.guard(work);
+      return await hold.guard(() => within(claim, () => work(hold)));
     } finally {
       await hold[Symbol.asyncDispose]();
     }
@@ -120,20 +135,27 @@ export class Resource {
    */
   async *campaign(options: CampaignOptions = {}): AsyncGenerator<Hold, never, void> {
     const backoff = new Backoff();
-    for (let terms = 0; ; terms++) {
-      let term: Hold;
-      try {
-        term = await this.acquire({ signal: options.signal });
-      } catch (error) {
-        if (terms === 0 || !isTransient(error)) throw error;
-        await awake(backoff.wait(options.signal));
-        continue;
+    const claim = this.#claim();
+    // Before the first `await` here, so that the loop's body has it, and with it every term.
+    enter(claim);
+    try {
+      for (let terms = 0; ; terms++) {
+        let term: Hold;
+        try {
+          term = await this.#ask(claim, { signal: options.signal });
+        } catch (error) {
+          if (terms === 0 || !isTransient(error)) throw error;
+          await awake(backoff.wait(options.signal));
+          continue;
+        }
+        try {
+          yield term;
+        } finally {
+          await term[Symbol.asyncDispose]();
+        }
       }
-      try {
-        yield term;
-      } finally {
-        await term[Symbol.asyncDispose]();
-      }
+    } finally {
+      claim.end();
     }
   }
 
@@ -152,7 +174,26 @@ export class Resource {
     return (await this.#life.open()).client.why(...this.#resource());
   }
 
-  async #acquire(wait: number | undefined, signal: AbortSignal | undefined): Promise<Hold> {
+  #claim(): Claim {
+    const [kind, name, tenant = "default"] = this.#resource();
+    return new Claim(kind === "semaphore" ? undefined : JSON.stringify([this.#life.socket, tenant, kind, name]));
+  }
+
+  /** Acquires for a task. A wait for what the task itself holds would have no end, and does not begin. */
+  async #ask(claim: Claim, options: AcquireOptions): Promise<Hold> {
+    const { signal } = options;
+    const wait = options.wait === undefined || options.wait === true ? undefined : milliseconds(options.wait || 0, "wait");
+    signal?.throwIfAborted();
+    const own = heldByTask(claim.resource);
+    // The agent itself refuses what this very session holds. A priority may preempt what the task holds.
+    if (own !== undefined && wait !== 0 && this.#want.priority === undefined && !own.isOf(this.#life.core)) {
+      throw new Busy(`${own.kind}/${own.name} is held by this task itself, with token ${own.token} of another session: give it back first`, undefined, true);
+    }
+    claim.hold = await outside(() => awake(this.#acquire(wait, signal, own)));
+    return claim.hold;
+  }
+
+  async #acquire(wait: number | undefined, signal: AbortSignal | undefined, own: Hold | undefined): Promise<Hold> {
     const until = wait === undefined ? Number.POSITIVE_INFINITY : performance.now() + wait;
     const backoff = new Backoff();
     for (let attempts = 1; ; attempts++) {
@@ -169,8 +210,8 @@ export class Resource {
         continue;
       }
       try {
-        if (wait === undefined) return await this.#queue(core, signal);
-        return await (wait === 0 ? this.#once(core, signal) : this.#block(core, until, signal));
+        if (wait === undefined) return await this.#queue(core, signal, own);
+        return await (wait === 0 ? this.#once(core, signal, own) : this.#block(core, until, signal, own));
       } catch (error) {
         // The agent has ended the session, or forgotten it; a new one may wait in its place.
         const isOver = attempts > 1 && performance.now() >= until;
@@ -180,7 +221,7 @@ export class Resource {
     }
   }
 
-  async #once(core: Core, signal: AbortSignal | undefined): Promise<Hold> {
+  async #once(core: Core, signal: AbortSignal | undefined, own: Hold | undefined): Promise<Hold> {
     const inquiry = new Inquiry(core, { ...this.#want, wait: "none" });
     const backoff = new Backoff();
     const until = performance.now() + RESTART_PATIENCE_MS;
@@ -194,7 +235,7 @@ export class Resource {
           throw new AgentUnavailable("the agent makes wait who does not want to", { code: "EPROTO" });
         } catch (error) {
           const isRestart = error instanceof AgentUnavailable && error.code !== "ETIMEDOUT" && isTransient(error);
-          if (!isRestart || performance.now() > until) throw await this.#refused(core, error);
+          if (!isRestart || performance.now() > until) throw await this.#refused(core, error, own);
         }
         await backoff.wait(signal);
       }
@@ -203,9 +244,9 @@ export class Resource {
     }
   }
 
-  async #block(core: Core, until: number, signal: AbortSignal | undefined): Promise<Hold> {
+  async #block(core: Core, until: number, signal: AbortSignal | undefined, own: Hold | undefined): Promise<Hold> {
     const backoff = new Backoff();
-    let inquiry = new Inquiry(core, { ...this.#want, wait: "block" });
+    let inquiry = this.#inquire(core, "block", own);
     try {
       for (;;) {
         signal?.throwIfAborted();
@@ -218,8 +259,9 @@ export class Resource {
           throw new AgentUnavailable("the agent does not answer a wait that blocks", { code: "EPROTO" });
         } catch (error) {
           if (signal?.aborted) throw signal.reason;
-          if (hasCode(error, "hold_lost")) inquiry = new Inquiry(core, { ...this.#want, wait: "block" });
-          else if (!this.#isPassing(core, error) || left <= 0) throw await this.#refused(core, error);
+          if (asksAgain(inquiry, error, own)) continue;
+          if (hasCode(error, "hold_lost")) inquiry = this.#inquire(core, "block", own);
+          else if (!isTransient(error) || left <= 0) throw await this.#refused(core, error, own);
           passing = error;
         }
         const step = Math.max(advice(passing), backoff.step());
@@ -230,9 +272,9 @@ export class Resource {
     }
   }
 
-  async #queue(core: Core, signal: AbortSignal | undefined): Promise<Hold> {
+  async #queue(core: Core, signal: AbortSignal | undefined, own: Hold | undefined): Promise<Hold> {
     const backoff = new Backoff();
-    let inquiry = new Inquiry(core, { ...this.#want, wait: "queue" });
+    let inquiry = this.#inquire(core, "queue", own);
     let place: Cell | undefined;
     try {
       for (;;) {
@@ -258,9 +300,10 @@ export class Resource {
           if (stage.is !== "forgotten") throw core.gone ?? this.#ended(stage.is === "lost" ? stage.lost.reason : "released");
         } catch (error) {
           if (signal?.aborted) throw signal.reason;
+          if (asksAgain(inquiry, error, own)) continue;
           // The request was granted, and lost before this heard of it.
-          if (hasCode(error, "hold_lost")) inquiry = new Inquiry(core, { ...this.#want, wait: "queue" });
-          else if (!this.#isPassing(core, error)) throw await this.#refused(core, error);
+          if (hasCode(error, "hold_lost")) inquiry = this.#inquire(core, "queue", own);
+          else if (!isTransient(error)) throw await this.#refused(core, error, own);
           await pause(Math.max(advice(error), backoff.step()), signal);
         }
       }
@@ -289,20 +332,21 @@ export class Resource {
     return new Hold(core, this.#adopt(core, acquired), acquired, signal);
   }
 
-  /** True if the same request may succeed a little later. */
-  #isPassing(core: Core, error: unknown): boolean {
-    if (isTransient(error)) return true;
-    if (!hasCode(error, "contended")) return false;
-    // A hold of this session that is being given back stands in the way.
-    const hold = error.problem.holder?.hold;
-    return hold !== undefined && core.cell(hold)?.isOver !== false;
+  /** A request that waits, also for what another task of this session holds. */
+  #inquire(core: Core, wait: "block" | "queue", own: Hold | undefined): Inquiry {
+    const inquiry = new Inquiry(core, { ...this.#want, wait });
+    const [kind, name] = this.#resource();
+    inquiry.behindOwn = kind !== "semaphore" && own?.isShown() !== true && core.holds(kind, name);
+    return inquiry;
   }
 
-  async #refused(core: Core, error: unknown): Promise<unknown> {
+  async #refused(core: Core, error: unknown, own: Hold | undefined): Promise<unknown> {
     if (isSessionGone(error)) return core.gone ?? new SessionGone(error.message);
     if (!(error instanceof Refused) || error instanceof UpstreamUnavailable) return error;
     const problem: Problem = error.problem;
-    if (problem.code === "contended") return new Busy(problem.detail, problem.holder, core.cell(problem.holder?.hold ?? "") !== undefined);
+    // An older agent cannot let wait behind another task of the session.
+    const isBusy = problem.code === "contended" || problem.field === "behind_own";
+    if (isBusy) return new Busy(problem.detail, problem.holder, own?.isShown());
     if (problem.code !== "wait_timeout") return error;
     // The agent names nobody here.
     const standing = await this.#standing(core).catch(() => undefined);
@@ -313,6 +357,14 @@ export class Resource {
     const { kind, name } = this.#want;
     return new TenureError(`the wait for ${name === undefined ? kind : `${kind}/${name}`} was ended: ${reason}; acquire again`);
   }
+}
+
+/** Has a request wait that was refused for a hold of another task of its session. Returns whether to ask it again. */
+function asksAgain(inquiry: Inquiry, error: unknown, own: Hold | undefined): boolean {
+  const isOwn = hasCode(error, "contended") && error.problem.holder?.hold !== undefined;
+  if (!isOwn || inquiry.behindOwn || own?.isShown()) return false;
+  inquiry.behindOwn = true;
+  return true;
 }
 
 /** How long the agent says one should wait, ms. */

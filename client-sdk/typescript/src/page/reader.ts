@@ -13,7 +13,7 @@ const READINGS_MAX = 8;
 /** The hold's place on the page. */
 export interface Slot {
   readonly index: number;
-  readonly hold: Buffer;
+  readonly hold: Uint8Array;
   /** The valid-until of the last look. */
   seen: bigint;
 }

@@ -4,7 +4,7 @@ import type { EventStream } from "../client/stream.js";
 import { SessionGone, isTransient } from "../errors.js";
 import { Cell } from "../hold/cell.js";
 import { Page } from "../page/reader.js";
-import type { Acquired, Event, HoldView, Register, Registered, Waiting } from "../wire.js";
+import type { Acquired, Event, HoldView, Kind, Register, Registered, Waiting } from "../wire.js";
 import { drive } from "./driver.js";
 import type { Subscribers } from "./subscribers.js";
 import { Warden } from "./warden.js";
@@ -36,6 +36,8 @@ export class Core {
   readonly #warden = new Warden(this);
   #page: Page;
   #state: State = "connected";
+  /** Since when no agent has answered, ms of `performance.now()`; undefined while one does. */
+  #awaySince: number | undefined;
 
   private constructor(client: Client, register: Register, registered: Registered, page: Page, subscribers: Subscribers) {
     this.client = client;
@@ -85,12 +87,28 @@ export class Core {
     return this.#cells.values();
   }
 
+  /** True if this session holds the resource, as far as this program knows. */
+  holds(kind: Kind, name: string): boolean {
+    return [...this.#cells.values()].some((cell) => cell.kind === kind && cell.name === name && cell.stage.is === "held");
+  }
+
   cell(hold: string): Cell | undefined {
     return this.#cells.get(hold);
   }
 
   setState(to: "connected" | "reconnecting"): void {
-    if (this.gone === undefined) this.#state = to;
+    if (this.gone !== undefined) return;
+    if (to === "connected") this.#awaySince = undefined;
+    else this.#awaySince ??= performance.now();
+    this.#state = to;
+  }
+
+  /** What is known here of a hold that was not renewed. */
+  whyExpired(): string {
+    const path = this.client.path;
+    if (this.#awaySince === undefined) return `the agent at ${path} has not renewed it in time`;
+    const seconds = (performance.now() - this.#awaySince) / 1000;
+    return `no agent has answered at ${path} for ${seconds.toFixed(1)} s`;
   }
 
   validUntil(cell: Cell): bigint {

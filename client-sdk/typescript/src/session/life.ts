@@ -1,6 +1,7 @@
 import type { Client } from "../client/client.js";
 import { deadline } from "../client/deadline.js";
 import { SessionGone, isSessionGone } from "../errors.js";
+import { outside } from "../task.js";
 import type { Register } from "../wire.js";
 import { Core } from "./core.js";
 import { Subscribers } from "./subscribers.js";
@@ -19,6 +20,11 @@ export class Life {
     this.register = register;
   }
 
+  /** The path of the agent's socket. */
+  get socket(): string {
+    return this.#connect().path;
+  }
+
   /** The latest registration. */
   get core(): Core | undefined {
     return this.#core;
@@ -32,7 +38,7 @@ export class Life {
   async open(patienceMs?: number): Promise<Core> {
     if (this.#closed) throw new SessionGone("it was closed");
     if (this.#core !== undefined && this.#core.gone === undefined) return this.#core;
-    this.#opening ??= (async () => {
+    this.#opening ??= outside(async () => {
       try {
         this.#core = await Core.open(this.#connect(), this.register, this.subscribers);
         if (this.#closed) await this.#end(this.#core);
@@ -40,7 +46,7 @@ export class Life {
       } finally {
         this.#opening = undefined;
       }
-    })();
+    });
     const opening = this.#opening;
     if (patienceMs === undefined) return opening;
     return new Promise((resolve, reject) => {

@@ -6,7 +6,7 @@ import type { Core, State } from "./core.js";
 import { Life } from "./life.js";
 
 export interface SessionOptions {
-  /** The holder's name as people see it; 1–200 bytes. Default: `pid-<pid>`. */
+  /** The holder's name as people see it; 1–200 bytes. Default: that of the program or script. */
   readonly name?: string;
   /** The kind of program. Default `unknown`. */
   readonly surface?: string;

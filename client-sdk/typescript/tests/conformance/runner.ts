@@ -1,10 +1,12 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { execFile, execFileSync } from "node:child_process";
 import { strict as assert } from "node:assert";
 import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
 
 import {
-  AgentUnavailable, Busy, Hold, Lost, Refused, Tenure, UpstreamUnavailable, WaitTimeout, type Event, type Resource, type Session,
+  AgentUnavailable, Busy, Hold, Lost, Refused, Tenure, UpstreamUnavailable, WaitTimeout, type AcquireOptions, type Event, type Resource,
+  type Session,
 } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
 
@@ -55,6 +57,7 @@ class Runner implements AsyncDisposable {
   readonly #holds = new Map<string, Hold>();
   readonly #begun = new Map<string, Begun>();
   readonly #work = new Map<string, Promise<unknown>>();
+  readonly #root = AsyncLocalStorage.snapshot();
 
   constructor(agent: TestAgent, redis: Redis | undefined) {
     this.#agent = agent;
@@ -74,10 +77,10 @@ class Runner implements AsyncDisposable {
       case "session":
         return this.#open(step.as, step.options ?? {});
       case "acquire":
-        return this.#expect(this.#resource(step).acquire(waitOf(step)), step.as, step);
+        return this.#expect(this.#acquire(step, waitOf(step)), step.as, step);
       case "begin": {
         const controller = new AbortController();
-        const outcome = this.#resource(step).acquire({ ...waitOf(step), signal: controller.signal });
+        const outcome = this.#acquire(step, { ...waitOf(step), signal: controller.signal });
         outcome.catch(() => {});
         this.#begun.set(step.as, { as: step.as, outcome, controller });
         return;
@@ -186,10 +189,19 @@ class Runner implements AsyncDisposable {
     })();
   }
 
+  /** Each step is a task of its own. */
+  #acquire(step: Wanted, options: AcquireOptions): Promise<Hold> {
+    return this.#root(() => this.#resource(step).acquire(options));
+  }
+
   #resource(step: Wanted): Resource {
     const { session } = this.#recorded(step.session);
-    const { ttl_ms: ttl, max_hold_ms: maxHold } = step;
-    const options = { ...(ttl === undefined ? {} : { ttl }), ...(maxHold === undefined ? {} : { maxHold }) };
+    const { ttl_ms: ttl, max_hold_ms: maxHold, fleet } = step;
+    const options = {
+      ...(ttl === undefined ? {} : { ttl }),
+      ...(maxHold === undefined ? {} : { maxHold }),
+      ...(fleet === undefined ? {} : { fleet }),
+    };
     const name = step.name ?? "";
     switch (step.kind) {
       case "leader":

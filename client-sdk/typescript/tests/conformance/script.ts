@@ -21,6 +21,7 @@ export interface Wanted {
   readonly wait_ms?: number;
   readonly ttl_ms?: number;
   readonly max_hold_ms?: number;
+  readonly fleet?: boolean;
   readonly limit?: number;
   readonly priority?: number;
   readonly grace_ms?: number;
@@ -75,7 +76,7 @@ export type Step = { readonly within_ms?: number } & (
   | { readonly do: "sessions"; readonly count: number; readonly kind: "semaphore"; readonly name: string; readonly limit: number }
 );
 
-const WANTED = ["session", "as", "kind", "name", "wait_ms", "ttl_ms", "max_hold_ms", "limit", "priority", "grace_ms", "address"];
+const WANTED = ["session", "as", "kind", "name", "wait_ms", "ttl_ms", "max_hold_ms", "fleet", "limit", "priority", "grace_ms", "address"];
 const EXPECTED = ["expect", "code", "holder"];
 const COUNTED = ["session", "kind", "name", "count"];
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
