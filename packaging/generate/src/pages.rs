@@ -144,7 +144,10 @@ fn gateway_surroundings() -> Roff {
     page.control("SH", ["ENDPOINTS"]);
     for (path, is) in [
         ("/healthz", "How it does, and what is wrong with the store."),
-        ("/readyz", "200 while requests may be sent here, also when the store does not answer."),
+        (
+            "/readyz",
+            "200 while requests may be sent here, also when the store does not answer; 503 at a node that has not joined its cluster, or not caught up.",
+        ),
         ("/metrics", "Numbers for Prometheus, for those who show a key."),
     ] {
         item(&mut page, vec![bold(path)], is);
