@@ -91,6 +91,10 @@ func main() {
 		"Files":    files{chart},
 	}
 	for _, path := range paths {
+		// Definitions for the others.
+		if strings.HasPrefix(filepath.Base(path), "_") {
+			continue
+		}
 		fmt.Printf("---\n# Source: %s\n", filepath.Base(path))
 		if filepath.Ext(path) == ".txt" {
 			// Notes are for people.

@@ -70,6 +70,21 @@ fn sums_are_of_everything(out: &Path) {
     assert_eq!(named, there.lines().collect());
 }
 
+/// Helm takes no links from an archive.
+#[track_caller]
+fn charts_have_their_files(out: &Path) {
+    for (chart, file) in [
+        ("tenured", "tenured.rules.yml"),
+        ("tenured", "tenured.json"),
+        ("tenured-gateway", "tenured-gateway.rules.yml"),
+    ] {
+        let archive = format!("{chart}-{}.tgz", env!("CARGO_PKG_VERSION"));
+        let text =
+            sh(out, &format!("tar --extract --to-stdout --file {archive} {chart}/files/{file}"));
+        assert!(text.len() > 1000, "{chart}: {file}");
+    }
+}
+
 /// Nothing but the tarball is there: no library, no shell.
 #[track_caller]
 fn programs_run_in_an_empty_root(out: &Path) {
@@ -199,8 +214,9 @@ fn a_release_has_everything() {
     let dir = TempDir::new().expect("a folder can be made");
     let out = dir.path().join("release");
     let said = run(&mut build(&out));
-    assert_eq!(said.lines().count(), 14, "{said}");
+    assert_eq!(said.lines().count(), 15, "{said}");
     sums_are_of_everything(&out);
+    charts_have_their_files(&out);
     programs_run_in_an_empty_root(&out);
     rpms_are_as_debian_packages(&out);
     bills_name_every_crate(&out);

@@ -183,7 +183,8 @@ impl Agent {
         self.life.waking = std::mem::take(&mut self.life.slept);
         if self.life.waking {
             core.line(|| format!("agent {}: wakes", self.host));
-            keeper.handle_wake(now);
+            // For how long it slept is only told.
+            keeper.handle_wake(now, Duration::from_secs(1));
         }
         if core.has(Planted::WaitingIsLiving) {
             let waiting = self.callers.blocked();
@@ -296,9 +297,11 @@ impl Agent {
         }
     }
 
-    /// Waits in its journal whose callers are gone, and have had time to come back after a start.
+    /// Waits in its journal whose callers are gone, and have had time to come back after a start. An agent that was
+    /// stopped meanwhile has had none to notice.
     pub(crate) fn abandoned(&self, core: &Core) -> usize {
-        if !self.is_attentive() || core.now.since(self.life.started_at) < ORPHANED {
+        let runs_since = self.life.started_at.max(self.life.thawed_at);
+        if !self.is_attentive() || core.now.since(runs_since) < ORPHANED {
             return 0;
         }
         self.journal.rows.blocked().saturating_sub(self.callers.blocked().count())
@@ -339,9 +342,11 @@ pub(super) fn session_of(request: &Request) -> Option<(SessionId, bool)> {
         Request::Register(register, _) => register.resume.as_ref()?.session,
         Request::Acquire(acquire) => acquire.session,
         Request::Release(release) => release.session,
-        Request::Checkpoint(session) | Request::Beat(session) => *session,
+        Request::Checkpoint(session)
+        | Request::Beat(session)
+        | Request::BeatHold { session, .. } => *session,
         Request::Leftovers(leftovers) => leftovers.session,
         _ => return None,
     };
-    Some((SessionId(session), matches!(request, Request::Beat(_))))
+    Some((SessionId(session), matches!(request, Request::Beat(_) | Request::BeatHold { .. })))
 }

@@ -389,6 +389,8 @@ fn draw_acquire(core: &mut Core, session: Uuid, prize: &Prize, request: String) 
         kind,
         name: prize.name.as_deref().map(str::to_owned),
         wait,
+        behind_own: wait != Wait::None && random.per_mille(500),
+        fleet: false,
         timeout_ms: random.per_mille(400).then(|| random.number(0, 4000)),
         request: random.per_mille(700).then_some(request),
         ttl_ms: random.per_mille(500).then(|| random.number(TTL_MS.0, TTL_MS.1)),

@@ -26,6 +26,8 @@ pub(crate) struct Life {
     pub(super) process: u64,
     /// When it was started.
     pub(super) started_at: TrueTime,
+    /// When it went on last after it was stopped, or its machine woke.
+    pub(super) thawed_at: TrueTime,
     /// Since when it does not run.
     pub(super) idle_since: Boottime,
     pub(super) frozen: bool,
@@ -45,6 +47,7 @@ impl Default for Life {
             incarnation: 0,
             process: 0,
             started_at: TrueTime::default(),
+            thawed_at: TrueTime::default(),
             idle_since: Boottime::ZERO,
             frozen: false,
             slept: false,
@@ -345,6 +348,7 @@ impl Agent {
             return;
         }
         let now = self.boottime(core);
+        self.life.thawed_at = core.now;
         core.line(|| format!("agent {}: goes on", self.host));
         if self.is_up() {
             // It may have been started meanwhile.

@@ -9,7 +9,7 @@ use tenure_simulation::{Options, Outcome, Planted, run};
 /// Runs of every test run; `tests/run` has many more.
 const SEEDS: Range<u64> = 1_000_000..1_000_240;
 /// A planted fault must show within so many runs.
-const FAULT_SEEDS: Range<u64> = 1..301;
+const FAULT_SEEDS: Range<u64> = 1..601;
 
 fn report(outcome: &Outcome, planted: Option<Planted>) -> String {
     let again = run(outcome.seed, &Options { planted, trace: true, ..Options::default() });

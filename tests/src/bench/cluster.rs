@@ -69,13 +69,21 @@ pub(super) fn beside_etcd(effort: &Effort, report: &mut Report) -> anyhow::Resul
     drop(etcd);
     let kills = LeaderKills::of(&mut nodes, if is_quick { QUICK_KILLS } else { KILLS });
     let count = kills.again_ms.len();
+    let in_gap = kills.late_in_gap_ms.len();
     let (again, late) = (Samples::new(kills.again_ms), Samples::new(kills.late_ms));
+    let late_in_gap = Samples::new(kills.late_in_gap_ms);
     let peer =
         Samples::new((0..ETCD_KILLS).map(|_| etcd_late_ms(&runtime)).collect::<Result<_, _>>()?);
     for (what, times, limit, peer) in [
         ("SIGKILL of the leader → a claim is granted", &again, 1500.0, String::new()),
         (
-            "its lease: end of the ttl → somebody else has it",
+            "a lease that ended before that: end of the ttl → somebody else has it",
+            &late_in_gap,
+            1500.0,
+            format!("; {in_gap} of them"),
+        ),
+        (
+            "a lease that ended later: end of the ttl → somebody else has it",
             &late,
             250.0,
             format!(

@@ -58,7 +58,7 @@ fn is_agent(key: &str, entry: &Entry) -> bool {
     is_session || key.ends_with(&format!(":{AGENTS_TENANT}:{AGENTS_PROJECT}:sessions"))
 }
 
-/// Waits until Redis has nothing of any client: no more than the last token, versions of routing
+/// Waits until Redis has nothing of any client: no more than the last token, the epoch, versions of routing
 /// tables, the list of sets to sweep, the caretaker, the agents themselves, and what goes by itself: marks of ended
 /// claims, where programs poll, and histories.
 #[track_caller]
@@ -70,6 +70,7 @@ pub fn nothing_is_left(redis: &RedisServer) {
             let own = ["tenure:fence", "tenure:routes", "tenure:store", "tenure:sets"]
                 .iter()
                 .any(|it| key.ends_with(it))
+                || key.starts_with("tenure:epoch")
                 || key.starts_with("tenure:caretaker:")
                 || is_agent(key, entry);
             let goes_within = |most| entry.expires_in_ms.is_some_and(|ms| ms <= most);

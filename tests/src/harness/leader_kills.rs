@@ -11,16 +11,22 @@ use super::{Nodes, Outcome, Way, Wish, boottime_ns, eventually};
 /// Holds that live through all of it.
 const HOLDS: usize = 20;
 const LONG: Duration = Duration::from_secs(60);
-/// The ttl of a lease that ends after each kill.
+/// The ttl of a lease whose leader is killed.
 const SHORT: Duration = Duration::from_secs(2);
+/// The instants of kills within that ttl, as parts of it: each next one is as far as it can be from those before, so that
+/// few kills come to all phases of the lease, also those whose end the election outlasts.
+const SPREAD: f64 = 0.618_034;
 
 /// The times that kills of leaders took.
 #[derive(Debug, Default)]
 pub struct LeaderKills {
     /// From a kill until a claim is granted, ms.
     pub again_ms: Vec<f64>,
-    /// From the end of a lease's ttl, which the killed leader granted, until others have it, ms.
+    /// From the end of a lease's ttl, which the killed leader granted, until others have it, ms: of leases that ended once
+    /// claims were granted again.
     pub late_ms: Vec<f64>,
+    /// The same of leases that ended before that: nobody could have them earlier.
+    pub late_in_gap_ms: Vec<f64>,
     /// Holds that were gone, or had another token.
     pub lost: usize,
 }
@@ -43,15 +49,20 @@ impl LeaderKills {
                 let sent_at = boottime_ns();
                 (take(&mut way, &format!("short-{round}"), SHORT).0, sent_at)
             });
+            let alive = SHORT.mul_f64((round as f64 * SPREAD).fract());
+            std::thread::sleep(alive.saturating_sub(Duration::from_nanos(boottime_ns() - sent_at)));
             let killed_at = boottime_ns();
             nodes.node(leader).gateway.kill();
             nodes.hosts.on(survivor, || {
                 take(&mut way, &format!("again-{round}"), LONG);
                 kills.again_ms.push(ms_since(killed_at));
+                let is_in_gap = ms_since(sent_at) > SHORT.as_secs_f64() * 1e3;
                 kills.lost +=
                     held.iter().filter(|(wish, token)| !is_held(&mut way, wish, *token)).count();
                 take(&mut way, &lease.resource.name, SHORT);
-                kills.late_ms.push(ms_since(sent_at) - SHORT.as_secs_f64() * 1e3);
+                let late_ms = ms_since(sent_at) - SHORT.as_secs_f64() * 1e3;
+                if is_in_gap { &mut kills.late_in_gap_ms } else { &mut kills.late_ms }
+                    .push(late_ms);
             });
             nodes.node(leader).start_again();
         }

@@ -202,3 +202,66 @@ fn every_line_of_an_agent_without_a_terminal_is_json() {
     assert_eq!(registered["tether"], "process", "{registered}");
     assert_eq!(registered.get("target"), None, "{registered}");
 }
+
+#[test]
+fn a_resource_is_found_by_its_name_alone() {
+    let agent = Agent::start();
+    let mut holder = Campaigner::start(&agent, "holder");
+    for (kind, name) in [("leader", "nightly"), ("lease", "mailbox"), ("semaphore", "team/gpu")] {
+        holder.acquire(kind, name, &json!({}));
+        for words in [&[name][..], &[&format!("{kind}/{name}")], &[kind, name]] {
+            for command in ["why", "standing", "history"] {
+                let told = says(&agent, &[&[command], words].concat());
+                assert!(told.starts_with(&format!("{kind}/{name}")), "{command} {words:?}: {told}");
+            }
+        }
+    }
+    for words in [&["lock", "nightly"][..], &["lock/nightly"]] {
+        let told = says(&agent, &[&["why"], words].concat());
+        assert!(told.starts_with("leader/nightly is held"), "{told}");
+    }
+    // What is held by several kinds has to be said, and what nobody has ever had is free.
+    holder.acquire("lease", "nightly", &json!({}));
+    let refused = |words: &[&str]| {
+        let mut command = Command::new(binary("tenure"));
+        let output = command.env("TENURE_SOCKET", agent.socket()).args(words).output();
+        let output = output.expect("the command runs");
+        assert_eq!(output.status.code(), Some(64), "{words:?}");
+        String::from_utf8(output.stderr).expect("it is UTF-8")
+    };
+    let told = refused(&["revoke", "nightly"]);
+    assert!(told.contains("(leader, lease); write for example leader nightly"), "{told}");
+    assert!(refused(&["why", "leader"]).contains("write the name after the kind"));
+    assert!(says(&agent, &["standing", "unheard-of"]).starts_with("leader/unheard-of: free"));
+    // One that is over is found by its history.
+    let mailbox = agent.http().standing("lease", "mailbox").holders[0].hold.expect("it is ours");
+    holder.release(mailbox);
+    let told = eventually("its end to be known", || {
+        Some(says(&agent, &["history", "mailbox"])).filter(|told| told.contains("released"))
+    });
+    assert!(told.starts_with("lease/mailbox"), "{told}");
+    holder.acquire("leader", "jobs:nightly", &json!({}));
+    for (words, expected) in [
+        (["revoke", "team/gpu"], "semaphore/team/gpu: 1 grant revoked"),
+        (["why", "jobs:nightly"], "leader/jobs:nightly is held"),
+        (["ls", "leader"], "leader/nightly"),
+        (["ls", "lock/night*"], "leader/nightly"),
+        (["ls", "nope/*"], "nothing that matches nope/* is held or waited for"),
+    ] {
+        let told = says(&agent, &words);
+        assert!(told.contains(expected), "{words:?}: {told}");
+    }
+    assert_eq!(says(&agent, &["ls", "nope/*", "--json"]), "[]\n");
+}
+
+#[test]
+fn a_name_alone_is_enough_while_the_store_is_away() {
+    let mut redis = RedisServer::start();
+    let agent = start_agent(0, &redis.url(), "");
+    let mut holder = Campaigner::start(&agent, "holder");
+    holder.acquire("lease", "mailbox", &json!({}));
+    redis.pause();
+    let told = says(&agent, &["why", "mailbox"]);
+    assert!(told.starts_with("lease/mailbox: nobody can tell who holds it"), "{told}");
+    redis.resume();
+}

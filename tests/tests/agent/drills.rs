@@ -6,7 +6,9 @@ use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tenure_tests::harness::{Agent, Fleet, TenureRun, binary, eventually, until};
+use serde_json::json;
+use tenure::wire::Problem;
+use tenure_tests::harness::{Agent, Client, Fleet, TenureRun, binary, eventually, until};
 
 /// Words that a person types on the host of an agent, and what it prints.
 #[track_caller]
@@ -86,7 +88,8 @@ fn who_holds_it_and_is_its_command_stopped() {
     );
     assert!(elsewhere.contains("waiting  1. sh on beta for"), "{elsewhere}");
     assert!(elsewhere.contains("next     ssh alpha tenure why leader nightly"), "{elsewhere}");
-    assert!(elsewhere.contains("next     sudo tenure revoke leader nightly"), "{elsewhere}");
+    assert!(elsewhere.contains("next     sudo tenure --socket "), "{elsewhere}");
+    assert!(elsewhere.contains(" revoke leader nightly"), "{elsewhere}");
     // There: what it does.
     let state = format!("pid {stopped} is T (stopped)");
     let next = format!("next     kill -CONT {stopped}");
@@ -202,13 +205,55 @@ fn a_lock_that_outlives_its_job_says_so() {
     let [alpha, beta] = &fleet.agents[..] else { panic!("there are two") };
     let args = [&NIGHTLY[..], &["--at-least", "10m"]].concat();
     job(alpha, &args, "exit 0").wait().expect("it ends");
-    let kept = ["held     by backup on alpha", "kept     for 9m", "its holder has let go"];
+    let kept =
+        ["leader/nightly is kept", "held     by backup on alpha", "kept     ", "kept until "];
     says(alpha, &["why", "leader", "nightly"], &kept);
     // Another host knows, since the end of the command was told.
-    let told = [
-        "held     by backup on alpha",
-        "kept     from others",
-        "its command ended (exit status 0)",
-    ];
-    says(beta, &["why", "leader", "nightly"], &told);
+    let ended = ["ended ", " ago, kept until ", "(--at-least 10m)"];
+    let told = ["leader/nightly is kept", "its command ended (exit status 0)"];
+    says(beta, &["why", "leader", "nightly"], &[&told[..], &ended].concat());
+    for words in [&["ls"][..], &["standing", "leader", "nightly"]] {
+        says(beta, words, &[&["kept  alpha  backup"][..], &ended].concat());
+    }
+    for wait in [&["--no-wait"][..], &["--wait", "100ms"]] {
+        let args = [&NIGHTLY[..], wait].concat();
+        // A holder that was renewed within half a second is not asked about.
+        until("the refusal to tell of the end", || {
+            let (code, _, said) = TenureRun::new(&beta.socket(), &args, &["true"]).finish();
+            assert_eq!(code, 75, "{said}");
+            ended.iter().all(|part| said.contains(part))
+        });
+    }
+    let mut http = beta.http();
+    let session = http.register(&json!({})).session;
+    let problem: Problem = http.ask(session, "leader", "nightly", &json!({})).expect(409);
+    let holder = problem.holder.as_ref().expect("it is known");
+    assert!(holder.kept_ms.is_some_and(|ms| ms > 500_000) && holder.ended_ms.is_some());
+    assert!(problem.detail.contains(" ago, kept for another 9m"), "{problem}");
+}
+
+#[test]
+fn what_is_held_or_waited_for_for_too_long_is_found_by_its_name() {
+    let fleet = Fleet::start();
+    let [alpha, beta] = &fleet.agents[..] else { panic!("there are two") };
+    let ls = |words: &[&str]| {
+        let mut command = Command::new(binary("tenure"));
+        command.env("TENURE_SOCKET", beta.socket()).arg("ls").args(words);
+        let output = command.output().expect("the command runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("it is UTF-8"))
+    };
+    let nothing = (Some(0), String::new());
+    assert_eq!(ls(&["night*", "--held-longer-than", "0"]), nothing);
+    let holder = job(alpha, &NIGHTLY, "exec sleep 600");
+    leads(alpha);
+    let waiter = job(beta, &NIGHTLY[..2], "true");
+    until("one to wait", || beta.counts().2 == 1);
+    for option in ["--held-longer-than", "--waits-longer-than"] {
+        let (code, out) = ls(&["night*", option, "1ms"]);
+        assert!(code == Some(1) && out.contains("leader/nightly"), "{option}: {out}");
+        assert_eq!(ls(&["night*", option, "1h"]), nothing, "{option}");
+        assert_eq!(ls(&["other", option, "1ms"]), nothing, "{option}");
+    }
+    end(holder);
+    end(waiter);
 }

@@ -337,6 +337,7 @@ fn the_openapi_document_names_every_endpoint() {
         ("get", "/v1/standing"),
         ("get", "/v1/status"),
         ("get", "/v1/doctor"),
+        ("get", "/v1/can"),
         ("get", "/v1/routes"),
         ("get", "/healthz"),
         ("get", "/readyz"),

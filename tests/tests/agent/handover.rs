@@ -1,7 +1,9 @@
-//! The next holder when a holder or a waiter is killed.
+//! The next holder when a holder or a waiter is killed, or gives back.
 
 use serde_json::{Value, json};
-use tenure_tests::harness::{Agent, Campaigner, Client, until};
+use tenure_tests::harness::{
+    Agent, Campaigner, Client, Gateway, Postgres, RedisServer, start_agent, until,
+};
 use uuid::Uuid;
 
 #[track_caller]
@@ -155,4 +157,56 @@ fn a_higher_priority_preempts_and_the_incumbent_is_told() {
     assert_eq!(standing.holders.len(), 1);
     assert_eq!(standing.holders[0].name, "high");
     assert_eq!(standing.sessions.len(), 3, "every session of the project is listed");
+}
+
+/// Waits of one session and of another host have a resource in the order in which they asked.
+#[track_caller]
+fn takes_turns(first: &Agent, second: &Agent) {
+    const TURNS: usize = 12;
+    let mut http = [first.http(), second.http()];
+    let long = json!({"keepalive_ms": 600_000});
+    let sessions = http.each_mut().map(|http| http.register(&long).session);
+    let events = [first.events(sessions[0]), second.events(sessions[1])];
+    let behind_own = json!({"behind_own": true});
+    for kind in ["leader", "lease"] {
+        let held = http[0].acquire(sessions[0], kind, "role", &json!({}));
+        let (mut held, mut last_token) = ((0, held.hold), held.token);
+        // Three tasks of one program for each of the other.
+        let queue: Vec<(usize, Uuid)> = (0..TURNS)
+            .map(|turn| {
+                let asker = usize::from(turn % 4 == 3);
+                let asked = http[asker].queue(sessions[asker], kind, "role", &behind_own);
+                until("it to wait", || {
+                    first.http().standing(kind, "role").waiters.len() == turn + 1
+                });
+                (asker, asked.hold)
+            })
+            .collect();
+        for (turn, (asker, hold)) in queue.iter().enumerate() {
+            http[held.0].release(sessions[held.0], held.1);
+            let granted = events[*asker].granted(*hold);
+            assert!(granted.token > last_token, "{kind}: tokens rise");
+            for (later_asker, later) in &queue[turn + 1..] {
+                assert!(!events[*later_asker].has("granted", *later), "{kind}: out of turn");
+            }
+            (held, last_token) = ((*asker, *hold), granted.token);
+        }
+        http[held.0].release(sessions[held.0], held.1);
+    }
+}
+
+#[test]
+fn tasks_of_one_program_take_turns_with_each_other_and_with_other_programs() {
+    let agent = Agent::start();
+    takes_turns(&agent, &agent);
+}
+
+#[test]
+fn tasks_of_one_program_take_turns_with_other_hosts() {
+    let redis = RedisServer::start();
+    let postgres = Postgres::start().expect("Postgres can be started");
+    let gateway = Gateway::start("embedded:");
+    for url in [redis.url(), postgres.url(), gateway.url()] {
+        takes_turns(&start_agent(0, &url, ""), &start_agent(1, &url, ""));
+    }
 }

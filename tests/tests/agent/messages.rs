@@ -358,7 +358,7 @@ fn every_alert_has_a_page_that_says_what_to_do() {
         let text = std::fs::read_to_string(file.path()).expect("it can be read");
         let count =
             |what: &str| text.lines().filter(|line| line.trim_start().starts_with(what)).count();
-        assert_eq!(count("- alert:"), count("runbook_url:"), "{:?}", file.path());
+        assert_eq!(count("- alert:"), count("runbook:"), "{:?}", file.path());
         alerts += count("- alert:");
     }
     assert!(alerts > 0);

@@ -205,3 +205,42 @@ fn the_effective_configuration_is_shown() {
         assert!(said.contains(word), "{word} is not in {said}");
     }
 }
+
+#[test]
+fn a_policy_is_tried_without_asking_for_anything() {
+    let rules = "[[allow]]\nuid = 1001\nkinds = [\"leader\", \"master\"]\nnames = [\"nightly\"]\npriority_max = 5\n";
+    let agent = Agent::setup().config(rules).start();
+    let can = |words: &str| {
+        let mut command = Command::new(binary("tenure"));
+        command.env("TENURE_SOCKET", agent.socket()).arg("can").args(words.split(' '));
+        let output = command.output().expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).expect("it is UTF-8"))
+    };
+    let yes = "yes: uid 1001 (gid 1001) may have leader/nightly\n".to_owned();
+    assert_eq!(can("--uid 1001 --gid 1001 leader nightly"), (Some(0), yes));
+    for (words, said) in [
+        ("--uid 1001 --gid 1001 leader other", "lets uid 1001 (gid 1001) have leader/other"),
+        ("--uid 1002 --gid 1001 leader nightly", "no: no [[allow]] rule"),
+        ("--uid 1001 --gid 1001 --priority 6 master p", "priority 5 at most, not 6"),
+        ("--uid 1001 --gid 1001 --tenant other lease x", "in tenant \"other\""),
+    ] {
+        let (code, out) = can(words);
+        assert_eq!(code, Some(77), "{words}: {out}");
+        assert!(out.contains(said), "{words}: {out}");
+    }
+    let (code, out) = can("--uid 1001 --gid 1001 nightly");
+    assert!(code == Some(64) && out.contains("rules go by the kind"), "{out}");
+    assert_eq!(agent.counts(), (0, 0, 0), "nothing was asked for");
+}
+
+#[test]
+fn a_user_may_ask_what_it_may_have_and_not_what_others_may() {
+    let Some((_agent, mut one, _)) = with_rules("[[allow]]\nuid = 65534\nkinds = [\"leader\"]\n")
+    else {
+        return;
+    };
+    assert_eq!(one.get("/v1/can?kind=leader&name=a").json(200)["allowed"], true);
+    assert_eq!(one.get("/v1/can?kind=lease&name=a").json(200)["allowed"], false);
+    one.get("/v1/can?kind=lease&name=a&uid=0&gid=0").problem(Code::Forbidden);
+}

@@ -1,5 +1,6 @@
 //! Gateways that keep everything themselves, as a cluster.
 
+mod commands;
 mod full;
 mod histories;
 mod nodes;

@@ -15,17 +15,17 @@ use tenure_tests::harness::{
 const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
 
 /// Nodes, and the folder with their configurations.
-struct Nodes {
-    gateways: Vec<Gateway>,
+pub(super) struct Nodes {
+    pub(super) gateways: Vec<Gateway>,
     /// `HOST:PORT`, where the others find it.
-    addresses: Vec<String>,
+    pub(super) addresses: Vec<String>,
     configs: Vec<PathBuf>,
-    folder: TempDir,
+    pub(super) folder: TempDir,
 }
 
 impl Nodes {
     /// Starts so many, which belong to no cluster yet.
-    fn start(count: usize) -> Nodes {
+    pub(super) fn start(count: usize) -> Nodes {
         let (gateways, addresses, configs) = (Vec::new(), Vec::new(), Vec::new());
         let folder = TempDir::new().unwrap();
         let mut nodes = Nodes { gateways, addresses, configs, folder };
@@ -55,21 +55,26 @@ impl Nodes {
         nodes
     }
 
-    fn try_run(&self, node: usize, arguments: &[&str]) -> Output {
+    pub(super) fn try_run(&self, node: usize, arguments: &[&str]) -> Output {
+        self.command(node, arguments).output().unwrap()
+    }
+
+    pub(super) fn command(&self, node: usize, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("tenured-gateway"));
         command.arg("cluster").args(arguments).arg("--config").arg(&self.configs[node]);
-        command.output().unwrap()
+        command
     }
 
     #[track_caller]
-    fn run(&self, node: usize, arguments: &[&str]) -> String {
+    pub(super) fn run(&self, node: usize, arguments: &[&str]) -> String {
         let output = self.try_run(node, arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
     fn status(&self, node: usize) -> Value {
-        serde_json::from_str(&self.run(node, &["status", "--json"])).unwrap()
+        // It fails where no node leads, and says the rest all the same.
+        serde_json::from_slice(&self.try_run(node, &["status", "--json"]).stdout).unwrap()
     }
 
     /// The number of the node that leads, as another one knows.
@@ -180,7 +185,11 @@ fn a_restored_backup_rests_and_then_grants_greater_tokens() {
     let agent = start_agent(1, &nodes.gateways[1].url(), "");
     let mut after = Campaigner::start(&agent, "after");
     let rests = after.puppet.ask(after.session, "leader", "other", &json!({"wait": "none"}));
-    assert!(rests.status != 200 && rests.text().contains("grants nothing"), "{}", rests.text());
+    assert!(
+        rests.status != 200 && rests.text().contains("nothing is granted for another"),
+        "{}",
+        rests.text()
+    );
     let waiting = after.queue("leader", "other", &json!({}));
     assert!(after.events.granted(waiting).token > later.token);
     let again = nodes.try_run(1, &["restore", backup]);
@@ -227,6 +236,37 @@ fn operators_are_told_which_node_is_away() {
 }
 
 #[test]
+fn a_node_is_ready_when_it_votes_and_has_caught_up() {
+    let mut nodes = Nodes::start(2);
+    let ask = |nodes: &Nodes, path: &str| {
+        nodes.gateways[0].call(&format!("GET {path}"), "").expect("the gateway answers")
+    };
+    let (status, answer) = ask(&nodes, "/readyz");
+    assert_eq!(status, 503);
+    assert!(answer.contains("this node has no cluster yet"), "{answer}");
+    // It lives all the same.
+    assert_eq!(ask(&nodes, "/healthz").0, 200);
+    nodes.run(0, &["init"]);
+    nodes.run(0, &["add", &nodes.addresses[1]]);
+    until("the node to be ready", || ask(&nodes, "/readyz").0 == 200);
+
+    // A majority that is lost later is told by refusals.
+    nodes.gateways[1].kill();
+    until("the node to notice", || nodes.status(0)["leader"].is_null());
+    assert_eq!(ask(&nodes, "/readyz").0, 200);
+    // A node that starts cannot know what it lacks.
+    nodes.gateways[0].kill();
+    nodes.gateways[0].start_again();
+    until("it to say so, once it has read its folder", || {
+        let (status, answer) = ask(&nodes, "/readyz");
+        assert_eq!(status, 503);
+        answer.contains("this node has not caught up with its cluster")
+    });
+    nodes.gateways[1].start_again();
+    until("the node to be ready again", || ask(&nodes, "/readyz").0 == 200);
+}
+
+#[test]
 fn a_node_shows_new_certificates_and_keeps_them_while_files_are_wrong() {
     let [first, second] = [Authority::new(), Authority::new()];
     for authority in [&first, &second] {
@@ -257,7 +297,7 @@ fn a_node_shows_new_certificates_and_keeps_them_while_files_are_wrong() {
     };
     assert!(command("init").status.success());
     put(&second);
-    // Nobody tells the node.
+    // Without a reload.
     until("the node to show the new ones", || command("status").status.success());
     fs::write(path("node.pem"), "nonsense").unwrap();
     gateway.reload();

@@ -35,7 +35,7 @@ fn a_hold_outlives_each_gateway_that_is_killed_or_hangs<S: SharedStore>() {
     let agent = start_agent(0, &Gateway::urls(&gateways), "");
     is_up(&agent);
     let mut program = Campaigner::start(&agent, "program");
-    let held = program.acquire("leader", "role", &json!({"ttl_ms": 4000}));
+    let held = program.acquire("leader", "role", &json!({"ttl_ms": 12_000}));
     for end in [Gateway::kill, Gateway::pause, Gateway::kill, Gateway::pause] {
         let used = Gateway::used_by(&gateways, &agent);
         end(&mut gateways[used]);

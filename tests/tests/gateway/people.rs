@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use tenure_tests::harness::{
-    Campaigner, DEADLINE, Gateway, Key, RedisServer, eventually, start_agent,
+    Campaigner, Client, DEADLINE, Gateway, Key, RedisServer, eventually, start_agent,
 };
 
 /// Somebody who looks, and claims as an agent does.
@@ -283,8 +283,11 @@ fn a_store_that_is_away_is_told_of_and_its_rows_are_not_made_up() {
         let (status, page) = caller.get("/v1/resources");
         (status == 200 && page["total"] == 0).then_some(())
     });
-    let (_, overview) = caller.get("/v1/overview");
-    assert_eq!(overview["gateway"]["store"]["state"], "up", "{overview}");
+    eventually("people to be told that it grants nothing yet", || {
+        let (_, overview) = caller.get("/v1/overview");
+        let store = &overview["gateway"]["store"];
+        (store["state"] == "up" && store["error"].is_string()).then_some(())
+    });
 }
 
 #[test]
@@ -404,4 +407,36 @@ fn a_gateway_tells_of_what_another_one_did_to_what_somebody_looks_at() {
     let mut changes = Changes::open(&gateways[0], None);
     there.release(0, "acme", "leader", "a");
     assert_eq!(changes.next_of(), ["changed", "acme/leader/a", ""]);
+}
+
+fn a_row_says_until_when_a_hold_is_kept(upstream: &str) {
+    let gateway = Gateway::start(upstream);
+    let [first, second] = [0, 1].map(|host| start_agent(host, &gateway.url(), ""));
+    let mut http = first.http();
+    for kind in ["leader", "master", "lease", "semaphore"] {
+        let session = http.register(&json!({"project": "role"})).session;
+        http.acquire(session, kind, "role", &json!({"hold_at_least_ms": 600_000}));
+        assert!(http.end(session));
+        let caller = Caller::new(&gateway, None);
+        let resource = format!("?tenant=default&kind={kind}&name=role");
+        let kept = eventually(&format!("{kind} to be kept"), || {
+            let row = caller.rows(&resource, 1).remove(0);
+            row["holders"][0]["kept_ms"].as_u64()
+        });
+        assert!((500_000..600_000).contains(&kept), "{kind}: {kept}");
+        // The other host asks the same history.
+        let holder = second.http().standing(kind, "role").holders.remove(0);
+        assert!(holder.kept_ms.is_some_and(|ms| ms > 500_000), "{kind}: {holder:?}");
+        assert!(holder.ended_ms.is_some(), "{kind}: {holder:?}");
+    }
+}
+
+#[test]
+fn what_the_embedded_store_of_a_gateway_keeps_is_told() {
+    a_row_says_until_when_a_hold_is_kept("embedded:");
+}
+
+#[test]
+fn what_the_redis_of_a_gateway_keeps_is_told() {
+    a_row_says_until_when_a_hold_is_kept(&RedisServer::start().url());
 }

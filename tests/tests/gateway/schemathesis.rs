@@ -1,4 +1,4 @@
-//! Requests that a program makes up from a document of the gateway's faces over HTTP.
+//! Requests that a program makes up from documents of the gateway's faces over HTTP.
 
 use std::fs;
 
@@ -35,4 +35,25 @@ fn whatever_is_made_up_the_gateway_has_an_answer_that_is_no_fault_of_its_own() {
     assert!(!log.contains("panicked"), "{log}");
     let is_obeyed = |letter: char| letter.is_control() && letter != '\n';
     assert!(!log.contains(is_obeyed), "{log:?}");
+}
+
+/// Every answer has a status, a content type and a shape that `openapi.json` names. A session that was made up is 410 whatever
+/// else is sent, so that it is not judged what is taken and what is refused.
+#[test]
+fn the_gateway_is_as_its_document_says() {
+    let gateway = Gateway::start("embedded:");
+    let folder = TempDir::new().expect("a temporary directory");
+    let document = format!("http://127.0.0.1:{}/openapi.json", gateway.port());
+    let mut schemathesis = Python::module("schemathesis.cli");
+    schemathesis.args(["run", &document, "--no-color", "--generation-deterministic"]);
+    schemathesis.args(["--max-examples", EXAMPLES, "--checks"]);
+    schemathesis.arg(
+        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
+    );
+    // An event stream does not end.
+    schemathesis.args(["--exclude-path", "/api/v1/controller/events"]);
+    let output = schemathesis.current_dir(folder.path()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains(" generated, "), "nothing was asked: {said}");
 }

@@ -28,7 +28,11 @@ fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_store<S: SharedSt
     }
     let key = gateways[0]
         .add_store_key("laptop-7", &["--name", "ci/*", "--expires", "1h", "--right", "history"]);
-    let kept = gateways[1].add_store_key("laptop-7", &[]);
+    let added = gateways[1].try_store_keys(&["add", "--subject", "laptop-7"]);
+    let note = String::from_utf8_lossy(&added.stderr);
+    assert!(note.contains("within 5 s"), "a script would call at once: {note}");
+    let text = String::from_utf8(added.stdout).expect("it speaks UTF-8").trim_end().to_owned();
+    let kept = Key { text, line: String::new() };
     let listed = gateways[0].store_keys(&["list"]);
     let line = listed.lines().find(|line| line.starts_with(key.id())).expect("it is listed");
     assert!(line.contains("\"laptop-7\"") && line.contains("until 20"), "{line}");
@@ -102,16 +106,38 @@ fn with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good<S
 }
 
 #[test]
-fn a_store_that_comes_back_empty_lets_nobody_in() {
+fn keys_of_a_store_that_comes_back_empty_are_put_back_once() {
     let mut redis = RedisServer::start();
-    let gateway = start(&redis.url());
-    let known = gateway.add_store_key("known", &[]);
-    until("the key to be good", || gateway.status_for(&known) == 200);
-    redis.kill();
-    redis.start_again();
-    until("the store to be asked", || gateway.status_for(&known) == 401);
-    let again = gateway.add_store_key("again", &[]);
-    until("the key to be good", || gateway.status_for(&again) == 200);
+    let gateways = [0, 1].map(|_| start(&redis.url()));
+    let known = gateways[0].add_store_key("known", &["--name", "ci/*", "--expires", "1h"]);
+    let revoked = gateways[0].add_store_key("revoked", &[]);
+    gateways[0].store_keys(&["revoke", revoked.id()]);
+    for gateway in &gateways {
+        until("the key to be good", || gateway.status_for(&known) == 200);
+    }
+    for _ in 0..2 {
+        redis.kill();
+        redis.start_again();
+        until("the key to be in the store again", || {
+            redis.command(&["EXISTS", &format!("tenure:key:{}", known.id())])
+        });
+        let listed = gateways[0].store_keys(&["list"]);
+        let line = listed.lines().find(|line| line.starts_with(known.id()));
+        let is_whole =
+            |line: &&str| line.contains("names = [\"ci/*\"]") && line.contains("until 20");
+        assert!(line.filter(is_whole).is_some(), "bounds and end are those of before: {listed}");
+        for gateway in &gateways {
+            until("the key to be good", || gateway.status_for(&known) == 200);
+            until("the other one to be refused", || gateway.status_for(&revoked) == 401);
+        }
+    }
+    let put_back = |gateway: &Gateway| gateway.log().contains("put back as this gateway knew them");
+    assert!(gateways.iter().any(put_back), "it is told");
+    // A key that is taken out after that stays out.
+    gateways[1].store_keys(&["revoke", known.id()]);
+    for gateway in &gateways {
+        until("the key to be refused", || gateway.status_for(&known) == 401);
+    }
 }
 
 /// What is done to the keys in a store behind its back.

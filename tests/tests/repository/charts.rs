@@ -1,4 +1,4 @@
-//! The kustomizations and the Helm chart: what they make is valid, and is what the manifests say.
+//! The kustomizations and the Helm charts: what they make is valid, and is what the manifests say.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,9 +43,9 @@ fn kustomized(folder: &str) -> Vec<Value> {
     documents(&output(Command::new("kubectl").arg("kustomize").arg(folder)))
 }
 
-/// The chart as Helm renders it: tests/helm/render.go has Helm's own engine.
+/// A chart as Helm renders it: tests/helm/render.go has Helm's own engine.
 #[track_caller]
-fn rendered(values: &Value) -> Vec<Value> {
+fn rendered(chart: &str, namespace: &str, values: &Value) -> Vec<Value> {
     let dir = TempDir::new().expect("a folder can be made");
     let (render, file) = (dir.path().join("render"), dir.path().join("values.yaml"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/render.go");
@@ -58,8 +58,20 @@ fn rendered(values: &Value) -> Vec<Value> {
     );
     // JSON is YAML.
     fs::write(&file, values.to_string()).expect("it is ours");
-    let chart = packaged("helm/tenured");
-    documents(&output(Command::new(render).arg(chart).arg("tenure-system").arg(file)))
+    let chart = packaged("helm").join(chart);
+    documents(&output(Command::new(render).arg(chart).arg(namespace).arg(file)))
+}
+
+/// The agent's chart.
+#[track_caller]
+fn agents(values: &Value) -> Vec<Value> {
+    rendered("tenured", "tenure-system", values)
+}
+
+/// The chart of gateways.
+#[track_caller]
+fn gateways(values: &Value) -> Vec<Value> {
+    rendered("tenured-gateway", "tenure-gateway", values)
 }
 
 #[track_caller]
@@ -68,26 +80,37 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     found.next().unwrap_or_else(|| panic!("there is no {kind}"))
 }
 
-/// The configuration, without comments and empty lines.
+/// The configuration, without comments and empty lines, and each value on one line.
 fn configuration(documents: &[Value]) -> String {
-    let text = of_kind(documents, "ConfigMap")["data"]["tenured.toml"].as_str().expect("a text");
+    let data = &of_kind(documents, "ConfigMap")["data"];
+    let text = data.as_object().and_then(|data| data.values().next()?.as_str()).expect("a text");
+    let text = text.replace("\\\n", "").replace("\"\"\"", "\"");
     let lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn kustomizations_make_what_the_manifests_say() {
-    for (folder, file) in [("agent", "agent/daemonset.yaml"), ("gateway", "gateway/gateway.yaml")] {
+    for (folder, file) in [
+        ("agent", "agent/daemonset.yaml"),
+        ("gateway", "gateway/gateway.yaml"),
+        ("cluster", "cluster/cluster.yaml"),
+    ] {
         let manifest = fs::read_to_string(packaged("kubernetes").join(file)).expect("it is there");
         let (mut made, mut said) = (kustomized(folder), documents(&manifest));
         // It sorts them.
         for documents in [&mut made, &mut said] {
-            documents.sort_by_key(|document| document["kind"].to_string());
+            sort(documents);
         }
         assert_eq!(made, said, "{folder}");
     }
     let monitored = kustomized("monitoring");
     check_scrape(&monitored);
+}
+
+fn sort(documents: &mut [Value]) {
+    let name = |document: &Value| format!("{} {}", document["kind"], document["metadata"]["name"]);
+    documents.sort_by_key(name);
 }
 
 /// Prometheus finds the agent's metrics.
@@ -110,13 +133,10 @@ fn the_chart_makes_what_the_manifest_says() {
         fs::read_to_string(packaged("kubernetes/agent/daemonset.yaml")).expect("it is there");
     let said = documents(&text);
     let nightly = json!({"uid": 10001, "kinds": ["leader"], "names": ["nightly"]});
-    let mut made = rendered(&json!({"allow": [nightly]}));
-    let annotations = made
-        .iter_mut()
-        .filter_map(|document| document["spec"]["template"]["metadata"].as_object_mut())
-        .filter_map(|metadata: &mut Map<String, Value>| metadata.remove("annotations"));
-    assert_eq!(annotations.count(), 1, "a changed configuration is another pod");
+    let mut made = agents(&json!({"allow": [nightly]}));
+    take_annotations(&mut made);
     assert_eq!(of_kind(&made, "DaemonSet"), of_kind(&said, "DaemonSet"));
+    assert_eq!(of_kind(&made, "NetworkPolicy"), of_kind(&said, "NetworkPolicy"));
     // It sorts the keys of a rule.
     let [made, said] = [made, said].map(|documents| {
         configuration(&documents).lines().map(str::to_owned).collect::<BTreeSet<String>>()
@@ -124,9 +144,85 @@ fn the_chart_makes_what_the_manifest_says() {
     assert_eq!(made, said);
 }
 
+/// The pod has an annotation that no manifest has.
+#[track_caller]
+fn take_annotations(made: &mut [Value]) {
+    let annotations = made
+        .iter_mut()
+        .filter_map(|document| document.pointer_mut("/spec/template/metadata")?.as_object_mut())
+        .filter_map(|metadata: &mut Map<String, Value>| metadata.remove("annotations"));
+    assert_eq!(annotations.count(), 1, "a changed configuration is another pod");
+}
+
+#[test]
+fn the_chart_of_gateways_makes_what_their_manifests_say() {
+    for (file, values) in [
+        ("gateway/gateway.yaml", json!({})),
+        ("cluster/cluster.yaml", json!({"upstream": "cluster:"})),
+    ] {
+        let manifest = fs::read_to_string(packaged("kubernetes").join(file)).expect("it is there");
+        let (mut made, mut said) = (gateways(&values), documents(&manifest));
+        take_annotations(&mut made);
+        assert_eq!(configuration(&made), configuration(&said), "{file}");
+        for documents in [&mut made, &mut said] {
+            documents.retain(|document| document["kind"] != "ConfigMap");
+            sort(documents);
+        }
+        assert_eq!(made, said, "{file}");
+    }
+}
+
+#[test]
+fn the_chart_of_gateways_takes_its_values() {
+    let made = gateways(&json!({
+        "upstream": "cluster:",
+        "replicas": 5,
+        "tls": {"client_ca_file": "/etc/clients/ca.crt"},
+        "configuration": "log = \"debug\"\n[proxies]\nwait = \"5s\"",
+        "cluster": {"storageClass": "fast", "accessMode": "ReadWriteOnce", "storage": "8Gi", "domain": "k8s.example"},
+        "networkPolicy": {"from": [{"namespaceSelector": {}}]},
+        "metrics": {"serviceMonitor": true, "prometheusRule": true},
+    }));
+    let text = configuration(&made);
+    assert!(text.contains("\nlog = \"debug\"\n[proxies]\nwait = \"5s\"\n[tls]\n"), "{text}");
+    assert!(text.contains("\nclient_ca_file = \"/etc/clients/ca.crt\"\n[cluster]\n"), "{text}");
+    assert!(text.contains(
+        ",tenured-gateway-4.tenured-gateway-nodes.tenure-gateway.svc.k8s.example:8741\""
+    ));
+    let set = &of_kind(&made, "StatefulSet")["spec"];
+    assert_eq!(set["replicas"], 5);
+    let claim = &set["volumeClaimTemplates"][0]["spec"];
+    assert_eq!(claim["storageClassName"], "fast");
+    assert_eq!(claim["accessModes"], json!(["ReadWriteOnce"]));
+    assert_eq!(claim["resources"]["requests"]["storage"], "8Gi");
+    let policy = &of_kind(&made, "NetworkPolicy")["spec"]["ingress"][0];
+    assert_eq!(policy["from"], json!([{"namespaceSelector": {}}]));
+    let rules = &of_kind(&made, "PrometheusRule")["spec"]["groups"][0];
+    assert!(rules["rules"].as_array().is_some_and(|rules| rules.len() > 5), "{rules}");
+    let manifest = packaged("kubernetes/monitoring/servicemonitor.yaml");
+    let said = documents(&fs::read_to_string(manifest).expect("it is there"));
+    let monitor = of_kind(&made, "ServiceMonitor");
+    assert_eq!(monitor, of_kind(&said, "ServiceMonitor"));
+
+    // Prometheus finds the gateways, and not once more by the names of nodes.
+    let services = made.iter().filter(|document| document["kind"] == "Service");
+    let found = services
+        .filter(|it| it["metadata"]["labels"] == monitor["spec"]["selector"]["matchLabels"]);
+    let found: Vec<_> = found.collect();
+    assert_eq!(found.len(), 1);
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(endpoint["port"], found[0]["spec"]["ports"][0]["name"]);
+    let label = monitor["spec"]["jobLabel"].as_str().expect("a label");
+    assert_eq!(found[0]["metadata"]["labels"][label], "tenured-gateway", "the job of the alerts");
+
+    let made = gateways(&json!({"upstreamSecret": "", "networkPolicy": {"enabled": false}}));
+    assert!(!configuration(&made).contains("upstream_secret_file"));
+    assert!(made.iter().all(|document| document["kind"] != "NetworkPolicy"));
+}
+
 #[test]
 fn the_chart_takes_its_values() {
-    let made = rendered(&json!({
+    let made = agents(&json!({
         "image": {"tag": "2", "pullPolicy": "Always"},
         "upstream": "https://gateway.example",
         "upstreamSecret": "",
@@ -160,18 +256,26 @@ fn the_chart_takes_its_values() {
 }
 
 #[test]
-fn the_charts_schema_fits_its_values_and_refuses_nonsense() {
-    let chart = packaged("helm/tenured");
-    let schema = chart.join("values.schema.json").display().to_string();
-    let values = chart.join("values.yaml").display().to_string();
-    for (change, is_valid) in [
-        (json!({}), true),
-        (json!({"upstream": "localhost:6379"}), false),
-        (json!({"upstreem": "redis://h"}), false),
-        (json!({"metrics": {"port": 0}}), false),
-        (json!({"allow": ["nightly"]}), false),
+fn the_charts_schemas_fit_their_values_and_refuse_nonsense() {
+    for (chart, change, is_valid) in [
+        ("tenured", json!({}), true),
+        ("tenured", json!({"upstream": "localhost:6379"}), false),
+        ("tenured", json!({"upstreem": "redis://h"}), false),
+        ("tenured", json!({"metrics": {"port": 0}}), false),
+        ("tenured", json!({"allow": ["nightly"]}), false),
+        ("tenured-gateway", json!({}), true),
+        ("tenured-gateway", json!({"replicas": 4}), true),
+        ("tenured-gateway", json!({"upstream": "cluster:", "replicas": 5}), true),
+        ("tenured-gateway", json!({"upstream": "cluster:", "replicas": 4}), false),
+        ("tenured-gateway", json!({"upstream": "cluster:", "replicas": 1}), false),
+        ("tenured-gateway", json!({"upstream": "https://gateway.example"}), false),
+        ("tenured-gateway", json!({"cluster": {"accessMode": "ReadWriteMany"}}), false),
+        ("tenured-gateway", json!({"keysSecret": ""}), false),
     ] {
+        let folder = packaged("helm").join(chart);
+        let [schema, values] = ["values.schema.json", "values.yaml"]
+            .map(|name| folder.join(name).display().to_string());
         let verdict = Python::run("chart_values.py", &[&schema, &values, &change.to_string()]);
-        assert_eq!(verdict, json!(is_valid), "{change}");
+        assert_eq!(verdict, json!(is_valid), "{chart}: {change}");
     }
 }

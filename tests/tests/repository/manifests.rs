@@ -1,5 +1,4 @@
-//! The files for Kubernetes and launchd: they are well-formed, and say what the agent and the
-//! image need. Nothing of it is run here.
+//! The files for Kubernetes: they are well-formed, and say what the agent and the image need. Nothing of it is run here.
 
 use std::collections::HashSet;
 use std::fs;
@@ -251,20 +250,61 @@ fn nodes_of_a_cluster_find_each_other_and_keep_their_folders() {
     assert_eq!(names["spec"]["publishNotReadyAddresses"], true);
     assert_eq!(names["spec"]["clusterIP"], "None");
     assert_eq!(set["podManagementPolicy"], "Parallel");
+    // An update goes on to the next one when this one has caught up, and has stayed so for a while.
+    check_probes(gateway);
+    assert!(set["minReadySeconds"].as_u64() >= Some(10));
     // A node's folder outlives its pod, and a drained machine takes one node at most.
     let kept = named(&gateway["volumeMounts"], "state");
     assert_eq!(kept["mountPath"], "/var/lib/tenured-gateway");
     assert_eq!(of_kind(&documents, "PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
 }
 
+/// A gateway that is not ready, as a node that has not joined its cluster, is not started again for that.
+#[track_caller]
+fn check_probes(gateway: &Value) {
+    for (probe, path) in [("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")] {
+        let asked = json!({"path": path, "port": "https", "scheme": "HTTPS"});
+        assert_eq!(gateway[probe]["httpGet"], asked, "{probe}");
+    }
+}
+
+/// The ports at which the policies let pods be called, each with whether everybody may.
+fn let_in(documents: &[Value]) -> Vec<(u64, bool)> {
+    let policy = &of_kind(documents, "NetworkPolicy")["spec"];
+    let labels = &policy["podSelector"]["matchLabels"];
+    let mut pods = documents.iter().filter_map(|it| it["spec"]["template"]["metadata"].as_object());
+    assert!(pods.all(|pod| pod["labels"] == *labels), "it is of all pods: {labels}");
+    assert_eq!(policy["policyTypes"], json!(["Ingress"]));
+    let rules = list(&policy["ingress"]).iter().flat_map(|rule| {
+        let is_for_all = rule["from"].is_null();
+        list(&rule["ports"]).iter().map(move |it| (it["port"].as_u64().unwrap(), is_for_all))
+    });
+    rules.collect()
+}
+
+#[test]
+fn policies_let_in_what_is_listened_at_and_no_more() {
+    for (file, expected) in [
+        ("gateway/gateway.yaml", &[(8740, true)][..]),
+        ("cluster/cluster.yaml", &[(8740, true), (8741, false)]),
+        ("agent/daemonset.yaml", &[(9464, false)]),
+    ] {
+        let documents = manifest(file);
+        assert_eq!(let_in(&documents), expected, "{file}");
+        let workloads = documents.iter().filter(|it| !it["spec"]["template"].is_null());
+        for workload in workloads {
+            let ports = &workload["spec"]["template"]["spec"]["containers"][0]["ports"];
+            let ports: Vec<_> =
+                list(ports).iter().map(|it| it["containerPort"].as_u64().unwrap()).collect();
+            assert_eq!(ports, expected.iter().map(|(port, _)| *port).collect::<Vec<_>>(), "{file}");
+        }
+    }
+}
+
 /// Agents find a gateway that serves, also while they are replaced one by one.
 #[track_caller]
 fn check_service_and_stop(documents: &[Value], deployment: &Value, gateway: &Value) {
-    // It says yes as long as the gateway serves, whatever its Redis does.
-    for probe in ["readinessProbe", "livenessProbe"] {
-        let asked = json!({"path": "/readyz", "port": "https", "scheme": "HTTPS"});
-        assert_eq!(gateway[probe]["httpGet"], asked, "{probe}");
-    }
+    check_probes(gateway);
     let labels = &deployment["template"]["metadata"]["labels"];
     let [service, budget] =
         ["Service", "PodDisruptionBudget"].map(|kind| &of_kind(documents, kind)["spec"]);
@@ -286,22 +326,18 @@ fn check_service_and_stop(documents: &[Value], deployment: &Value, gateway: &Val
 }
 
 #[test]
-fn a_job_runs_once_and_finds_the_agent_of_its_node() {
+fn a_job_runs_once_and_has_the_sidecar_of_the_application() {
     let documents = manifest("cronjob.yaml");
     let spec = &of_kind(&documents, "CronJob")["spec"]["jobTemplate"]["spec"];
     assert_eq!(spec["backoffLimit"], 0, "an interrupted job is not begun again");
     let pod = &spec["template"]["spec"];
-    assert_eq!(
-        pod["securityContext"]["supplementalGroups"],
-        json!([65532]),
-        "who may open the socket"
-    );
-    let mount = named(&pod["containers"][0]["volumeMounts"], "agent");
-    assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!("/run/tenured"), &json!(true)));
-    let node = manifest("agent/daemonset.yaml");
-    let agent = &of_kind(&node, "DaemonSet")["spec"]["template"]["spec"]["volumes"];
-    let [theirs, ours] = [agent, &pod["volumes"]].map(|it| &named(it, "agent")["hostPath"]["path"]);
-    assert_eq!(theirs, ours);
+    check_agent(pod, "initContainers");
+    let application = manifest("sidecar.yaml");
+    let application = &of_kind(&application, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["initContainers"], application["initContainers"]);
+    assert_eq!(pod["volumes"], application["volumes"]);
+    let mounts = [pod, application].map(|it| &it["containers"][0]["volumeMounts"]);
+    assert_eq!(mounts[0], mounts[1]);
 }
 
 #[test]
@@ -312,94 +348,4 @@ fn the_schemas_are_heeded() {
     let refused = refused.expect_err("an unknown field");
     let text = refused.downcast_ref::<String>().expect("a text");
     assert!(text.contains("restartPolicy"), "{text}");
-}
-
-#[track_caller]
-fn property_list(name: &str) -> Value {
-    Python::run("plist.py", &[&packaged("launchd").join(name).display().to_string()])
-}
-
-/// Checks that launchd.plist(5) knows the keys that are used, with their types.
-#[track_caller]
-fn check_keys(job: &Value) {
-    for (key, value) in job.as_object().expect("a dictionary") {
-        let right = match key.as_str() {
-            "Label" | "UserName" | "GroupName" | "ProcessType" | "StandardOutPath"
-            | "StandardErrorPath" => value.is_string(),
-            "RunAtLoad" | "KeepAlive" | "InitGroups" | "LegacyTimers" => value.is_boolean(),
-            "Umask" | "ThrottleInterval" | "ExitTimeOut" => value.is_u64(),
-            "ProgramArguments" => list(value).iter().all(Value::is_string),
-            "EnvironmentVariables" => {
-                value.as_object().is_some_and(|all| all.values().all(Value::is_string))
-            }
-            "SoftResourceLimits" | "HardResourceLimits" => {
-                value.as_object().is_some_and(|limits| {
-                    limits.iter().all(|(key, limit)| {
-                        ["NumberOfFiles", "Core"].contains(&key.as_str()) && limit.is_u64()
-                    })
-                })
-            }
-            "Sockets" => value.is_object(),
-            _ => panic!("is {key} a key of launchd.plist(5)?"),
-        };
-        assert!(right, "{key}: {value}");
-    }
-}
-
-#[test]
-fn launchd_gets_the_socket_that_the_agent_asks_it_for() {
-    let job = property_list("io.tenure.tenured.plist");
-    check_keys(&job);
-    assert_eq!(job["Label"], "io.tenure.tenured");
-    assert_eq!(job["ProgramArguments"], json!(["/usr/local/bin/tenured", "agent"]));
-    assert_eq!((&job["RunAtLoad"], &job["KeepAlive"]), (&json!(true), &json!(true)));
-    assert_eq!(job["ProcessType"], "Adaptive");
-    assert_eq!(job["Umask"], 0o027);
-    // stop.deadline is five seconds at most.
-    assert!(job["ExitTimeOut"].as_u64() > Some(5));
-    let socket = json!({"api": {
-        "SockType": "stream",
-        "SockPassive": true,
-        "SockPathName": "/var/run/tenured/api.sock",
-        "SockPathMode": 0o660,
-        "SockPathOwner": 391,
-        "SockPathGroup": 391,
-    }});
-    assert_eq!(job["Sockets"], socket);
-    // The agent asks for no more on macOS.
-    assert_eq!(job["SoftResourceLimits"]["NumberOfFiles"], 10_240);
-
-    let text =
-        fs::read_to_string(packaged("launchd/io.tenure.tenured.plist")).expect("it is there");
-    assert!(text.contains("<integer>432</integer>"), "decimal: launchd reads no octal numbers");
-    let readme = fs::read_to_string(packaged("launchd/README.md")).expect("it is there");
-    assert!(readme.contains("PrimaryGroupID 391") && readme.contains("UniqueID 391"));
-}
-
-#[test]
-fn the_sockets_directory_is_made_before_the_agent_is_loaded() {
-    let job = property_list("io.tenure.directory.plist");
-    check_keys(&job);
-    let [shell, option, script] = list(&job["ProgramArguments"]) else { panic!("{job}") };
-    assert_eq!((shell, option), (&json!("/bin/sh"), &json!("-ec")));
-    let script = script.as_str().expect("a text");
-    let made = script.find("install -d -o _tenured -g _tenured -m 0755 /var/run/tenured");
-    let loaded =
-        script.find("launchctl bootstrap system /usr/local/lib/tenured/io.tenure.tenured.plist");
-    assert!(made.is_some() && made < loaded, "{script}");
-    assert_eq!(job["RunAtLoad"], true);
-    assert!(job["KeepAlive"].is_null(), "once a boot");
-    // It is the shell's to read as well.
-    let checked = Command::new("sh").args(["-n", "-c", script]).status();
-    assert!(checked.is_ok_and(|status| status.success()), "{script}");
-}
-
-#[test]
-fn a_users_agent_has_no_socket_of_launchds() {
-    let job = property_list("io.tenure.tenured.user.plist");
-    check_keys(&job);
-    for key in ["Sockets", "UserName", "GroupName", "StandardErrorPath"] {
-        assert!(job[key].is_null(), "{key} is not a user's to say");
-    }
-    assert_eq!((&job["RunAtLoad"], &job["KeepAlive"]), (&json!(true), &json!(true)));
 }

@@ -47,6 +47,8 @@ fn the_agent_is_as_its_document_says() {
     schemathesis.env("PYTHONPATH", hooks).env("SCHEMATHESIS_HOOKS", "normal_form");
     // Event streams do not end.
     schemathesis.args(["--exclude-path", "/v1/events", "--exclude-path", "/v1/observe"]);
+    // Its parameters depend on each other, which the document cannot say.
+    schemathesis.args(["--exclude-path", "/v1/can"]);
     let output = schemathesis.current_dir(agent.dir()).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -54,9 +56,11 @@ fn the_agent_is_as_its_document_says() {
 }
 
 #[test]
-fn the_examples_of_the_document_are_as_their_schemas_say() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/daemon/openapi.json");
-    let told = Python::run("examples.py", &[document]);
-    assert_eq!(told["wrong"], serde_json::json!([]));
-    assert!(told["count"].as_u64().is_some_and(|count| count > 20), "{told}");
+fn the_examples_of_the_documents_are_as_their_schemas_say() {
+    for (daemon, least) in [("daemon", 20), ("gateway", 5)] {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent");
+        let told = Python::run("examples.py", &[&format!("{root}/{daemon}/openapi.json")]);
+        assert_eq!(told["wrong"], serde_json::json!([]), "{daemon}");
+        assert!(told["count"].as_u64().is_some_and(|count| count > least), "{daemon}: {told}");
+    }
 }

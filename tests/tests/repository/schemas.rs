@@ -21,8 +21,9 @@ enum Printed {
 }
 use Printed::{Many, One, Parts};
 
-const COMMANDS: [(&str, Printed); 14] = [
+const COMMANDS: [(&str, Printed); 15] = [
     ("agents", One("Agents", &[])),
+    ("can", One("Permission", &[])),
     ("doctor", One("Diagnosis", &[])),
     ("error", Parts(&[], &["type", "code", "detail", "exit_status"])),
     ("events", One("Events", &["session"])),
@@ -189,6 +190,7 @@ fn what_commands_print_is_as_their_schemas_say() {
         "routes --json",
         "doctor --json",
         "log --json",
+        "can leader role --json",
     ] {
         check(line.split(' ').next().expect("a word"), &said(&agent, line));
     }

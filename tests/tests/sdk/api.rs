@@ -86,7 +86,7 @@ async fn a_dropped_hold_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_asks_for_what_it_holds_is_told_so_at_once() {
+async fn a_task_that_asks_for_what_it_holds_is_told_so_at_once() {
     let agent = Agent::start();
     let session = open_session(agent.socket()).await;
     for resource in [session.leader("role"), session.lease("mailbox"), session.master()] {

@@ -1,4 +1,4 @@
-//! The Rust SDK: against a real agent, and as a package.
+//! The Rust SDK: against a real agent, and as a package; and readers of the page in other languages.
 
 mod api;
 mod away;
@@ -6,3 +6,5 @@ mod conformance;
 mod examples;
 mod package;
 mod public_api;
+mod readers;
+mod turns;

@@ -27,7 +27,8 @@ fn cargo(directory: &Path, words: &[&str]) {
 fn unpack(name: &str, to: &Path) -> PathBuf {
     let versioned = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
     let mut tar = Command::new("tar");
-    tar.arg("--extract").arg("--directory").arg(to).arg("--file");
+    // Packed files are of 2006, and Cargo would take what it built of earlier ones.
+    tar.args(["--extract", "--touch", "--directory"]).arg(to).arg("--file");
     let status = tar.arg(format!("{TARGET}/package/{versioned}.crate")).status();
     assert!(status.is_ok_and(|status| status.success()), "{tar:?}");
     to.join(versioned)
@@ -47,7 +48,9 @@ fn the_programs_of_the_readme_run_with_the_packed_crates() {
     let project = TempDir::with_prefix("project-").expect("a temporary directory can be made");
     let (tenure, wire) = (unpack("tenure", project.path()), unpack("tenure-wire", project.path()));
     let readme = fs::read_to_string(tenure.join("README.md")).expect("it is packed");
-    let [ten_lines, threads] = programs_of_readme(&readme)[..] else { panic!("two programs") };
+    let [ten_lines, threads, worker] = programs_of_readme(&readme)[..] else {
+        panic!("three programs")
+    };
     let manifest = format!(
         r#"[package]
 name = "project"
@@ -69,6 +72,7 @@ tenure-wire = {{ path = {wire:?} }}
         (project.path().join("Cargo.toml"), manifest.as_str()),
         (programs.join("ten_lines.rs"), ten_lines),
         (programs.join("threads.rs"), threads),
+        (programs.join("worker.rs"), worker),
     ] {
         fs::write(file, text).expect("the directory is ours");
     }
@@ -77,7 +81,11 @@ tenure-wire = {{ path = {wire:?} }}
     cargo(project.path(), &["build"]);
 
     let agent = Agent::start();
-    for (program, said) in [("ten_lines", "42 rows\n"), ("threads", "part 99, fence ")] {
+    for (program, said) in [
+        ("ten_lines", "42 rows\n"),
+        ("threads", "part 99, fence "),
+        ("worker", "job 7 with token "),
+    ] {
         let mut command = Command::new(format!("{TARGET}/debug/{program}"));
         command.env("TENURE_SOCKET", agent.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (code, out, err) = run_to_end(&mut Program::start(&mut command));

@@ -80,6 +80,7 @@ impl Draft {
                 holder: Holder { pid: Some(7), ..Holder::default() },
                 end: Ending {
                     reason: (at % 2 == 1).then(|| "expired".into()),
+                    kept: Duration::from_millis(at % 2 * at),
                     ..Ending::default()
                 },
                 held: Duration::from_millis(at),

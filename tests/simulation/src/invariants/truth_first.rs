@@ -96,7 +96,8 @@ impl TruthFirst {
             .stood_still
             .filter(|(of, _, to)| *of == host && *to <= now && now.since(*to) <= A_TURN);
         let looked = stood.map_or(now, |(_, from, _)| from);
-        if until > looked.as_nanos() {
+        // The agent decides by the instant at which its turn began.
+        if Boottime::from_nanos(until) + A_TURN > looked {
             return Ok(());
         }
         Err(format!("a reply says at {now:?} that {claim} is held, until {until} ns"))

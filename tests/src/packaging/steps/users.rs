@@ -11,6 +11,10 @@ pub(super) fn members_and_others(world: &mut World) {
     log.expect("a member runs something as a leader", said.ends_with("\nalice"));
     machine.run_as("alice", "tenure status").ok();
     machine.run("tenure doctor").ok();
+    let typed = "HOME=/tmp/alice script -qec 'tenure lock typed -- true' /dev/null";
+    let said = [(); 2].map(|()| machine.run_as("alice", typed).ok());
+    let told = said.map(|said| said.contains("held on this host alone"));
+    log.expect("a terminal is told once that no other host takes part", told == [true, false]);
 
     let refused = machine.run_as("mallory", "tenure run --leader nightly -- true").fails();
     log.expect("somebody else is refused", refused.contains("you may not open the agent's socket"));

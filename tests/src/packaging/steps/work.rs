@@ -1,4 +1,4 @@
-//! Work in the machine, and programs of another host that wait for each piece of it.
+//! Guarded commands in the machine, and programs of another host that wait for the lock of each.
 
 use std::fs;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ impl Work {
         Work { shared, successors, _other: other }
     }
 
-    /// The other host had each piece of it after its last sign. Removes all that is left of it.
+    /// Expects that the other host got each lock after the last sign of its command. Removes the files of the commands.
     #[track_caller]
     pub(super) fn expect_passed_on(self, machine: &Machine) {
         for (mut program, name) in self.successors {

@@ -213,8 +213,8 @@ fn a_command_does_not_wait_for_its_own_end() {
     let agent = Agent::start();
     let tenure = binary("tenure").display().to_string();
     let nested = |outer: &[&str], inner: &[&str]| {
-        let command =
-            [&[tenure.as_str(), "run"], inner, &["--wait", "10m", "--", "echo", "ran"]].concat();
+        let wait: &[&str] = if inner.contains(&"-n") { &[] } else { &["--wait", "10m"] };
+        let command = [&[tenure.as_str(), "run"], inner, wait, &["--", "echo", "ran"]].concat();
         TenureRun::new(&agent.socket(), outer, &command).finish()
     };
     let leader = ["--leader", "role"];
@@ -227,6 +227,16 @@ fn a_command_does_not_wait_for_its_own_end() {
     assert_eq!(nested(&leader, &["--leader", "other"]).1, "ran\n");
     assert_eq!(nested(&leader, &master).1, "ran\n");
     assert_eq!(nested(&leader, &["--leader", "role", "--tenant", "t"]).1, "ran\n");
+    let (code, _, err) = nested(&leader, &["--leader", "role", "-n", "-E", "9"]);
+    assert!(code == 9 && err.contains("taken by a `tenure run` around this command"), "{err}");
+    let permit = ["--semaphore", "s", "--limit", "1"];
+    for inner in [&permit[..], &["--semaphore", "s"]] {
+        let (code, out, err) = nested(&permit, inner);
+        assert_eq!((code, out.as_str()), (75, ""), "{err}");
+        assert!(err.contains("wait for itself"), "{err}");
+    }
+    assert_eq!(nested(&permit, &["--semaphore", "s", "--limit", "2"]).1, "ran\n");
+    assert_eq!(nested(&["--semaphore", "s", "--limit", "2"], &["--semaphore", "s"]).1, "ran\n");
     until("nothing to be left", || agent.counts() == (0, 0, 0));
 }
 
@@ -273,4 +283,33 @@ fn a_session_that_ended_before_its_stream_was_opened_is_replaced() {
     gate.set_silent(false);
     let (code, out, err) = run_to_end(&mut run);
     assert_eq!(code, 0, "{out}{err}");
+}
+
+#[test]
+fn a_command_that_is_stopped_is_told_what_was_away_and_for_how_long() {
+    let args = ["run", "--leader", "role", "--ttl", "2s", "--kill-after", "1s", "--"];
+    let args = [&args[..], &["sh", "-c", "echo ready; exec sleep 600"]].concat();
+    let begin = |agent: &Agent| {
+        let run = start(agent, &args);
+        until("it to hold", || agent.counts().1 == 1);
+        run
+    };
+    let mut agent = Agent::start();
+    let mut run = begin(&agent);
+    agent.kill();
+    let (_, _, err) = run_to_end(&mut run);
+    let socket = agent.socket().display().to_string();
+    assert!(err.contains("the hold is not renewed (no agent has answered at "), "{err}");
+    assert!(err.contains(&format!("{socket} for ")), "{err}");
+
+    let mut fleet = Fleet::start_with(RedisServer::start(), 1, "");
+    let mut run = begin(&fleet.agents[0]);
+    fleet.redis.pause();
+    let (_, _, err) = run_to_end(&mut run);
+    assert!(err.contains("the store has "), "{err}");
+    fleet.redis.resume();
+    until("the history to say why", || {
+        let (_, told, _) = tenure(&fleet.agents[0], &["history", "leader", "role"]);
+        told.contains("expired: the store has ") || told.contains("its command was stopped")
+    });
 }

@@ -3,11 +3,15 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
 use serde_json::json;
 use tenure_tests::harness::{Agent, Client, Program, binary, run_to_end, until};
 use uuid::Uuid;
@@ -179,7 +183,7 @@ fn a_command_does_not_wait_for_a_hold_of_any_command_around_it() {
     let (code, _, err) = inside(&agent, &[], "tenure lock other -- tenure lock third -- true");
     assert_eq!(code, 0, "{err}");
     let (code, _, err) = inside(&agent, &[], "tenure lock other -- tenure lock role -n -- true");
-    assert!(code == 75 && err.contains("taken by sh on "), "{err}");
+    assert!(code == 75 && err.contains("role: taken by a `tenure run` around this"), "{err}");
 }
 
 #[test]
@@ -245,4 +249,37 @@ fn descriptors_that_were_open_reach_the_command() {
         });
         assert_eq!(said, ["word\n", "five\n", "nine\n"], "{lock}");
     }
+}
+
+/// The letter of a process's state.
+fn state(pid: i32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
+    let after_name = stat.rsplit_once(") ").expect("a name in brackets").1;
+    after_name.chars().next().expect("a state")
+}
+
+#[test]
+fn sigtstp_to_one_process_stops_no_other_of_its_group() {
+    let agent = Agent::start();
+    let tenure = binary("tenure").display().to_string();
+    let script = format!("sleep 600 & echo $!; {tenure} lock role -- sleep 600 & echo $!; wait");
+    let mut shell = Command::new("sh")
+        .args(["-c", &script])
+        .env("TENURE_SOCKET", agent.socket())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("a shell");
+    let said = BufReader::new(shell.stdout.take().expect("it is piped"));
+    let pids: Vec<i32> =
+        said.lines().take(2).map(|line| line.unwrap().parse().expect("a number")).collect();
+    let [sibling, wrapper] = pids[..] else { panic!("{pids:?}") };
+    let group = Pid::from_raw(i32::try_from(shell.id()).expect("a process id"));
+    until("the command to run", || agent.counts().1 == 1);
+    kill(Pid::from_raw(wrapper), Signal::SIGTSTP).expect("it is ours");
+    until("the wrapper to stop", || state(wrapper) == 'T');
+    assert_eq!([state(sibling), state(group.as_raw())], ['S', 'S']);
+    killpg(group, Signal::SIGKILL).expect("it is ours");
+    shell.wait().expect("it ends");
 }

@@ -65,15 +65,14 @@ fn a_wrong_command_line_is_answered_with_one_line() {
     usage(
         &["standing", "leader", &"a".repeat(300)],
         &format!(
-            "invalid value '{}…' for '<NAME>': the rule: 1 to 200 bytes of visible UTF-8; this has \
+            "invalid value '{}…' for '[NAME]': the rule: 1 to 200 bytes of visible UTF-8; this has \
              300; choose another; see `tenure standing --help`",
             "a".repeat(60)
         ),
     );
     usage(
         &["standing", "boss", "x"],
-        "invalid value 'boss' for '<KIND>' [possible values: master, leader, lease, semaphore]; see \
-         `tenure standing --help`",
+        "'boss' is no kind: write master, leader (or lock), lease or semaphore before the name x",
     );
     usage(&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `tenure --help`");
     usage(
@@ -112,9 +111,9 @@ fn a_wrong_option_is_answered_with_its_rule() {
          program that can be executed; see `tenure run --help`",
     );
     run(
-        &["--wait", "5"],
-        "invalid value '5' for '--wait <DURATION>': time unit needed, for example 5sec or 5ms; write a \
-         number and a unit: 500ms, 10s, 2m, 1h30m; see `tenure run --help`",
+        &["--wait", "soon"],
+        "invalid value 'soon' for '--wait <DURATION>': expected number at 0; write seconds, or a number and a \
+         unit: 500ms, 10s, 2m, 1h30m; see `tenure run --help`",
     );
     run(
         &["--wait", "2years"],

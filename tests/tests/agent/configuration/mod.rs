@@ -171,7 +171,7 @@ fn a_reload_reports_what_changed_and_what_takes_a_restart() {
     let summary = lines.last().expect("the summary");
     assert_eq!(summary["changed"], "log, allow");
     assert_eq!(summary["restart"], "metrics_listen, leader.ttl");
-    assert_eq!(summary["unchanged"], 61);
+    assert_eq!(summary["unchanged"], 62);
 
     // With anything wrong in any file nothing changes.
     service.etc.write("conf.d/20-wrong.toml", "log = \"error\"\n\n[leader]\nttl = \"1s\"\n");

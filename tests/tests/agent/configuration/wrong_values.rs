@@ -18,7 +18,7 @@ const NUMBER: &str = "must be a number from 1 to 1000000";
 const QUOTES: &str = "must be a text in quotes";
 
 /// For every key of the schema at least one value that it refuses.
-const WRONG: [Wrong; 74] = [
+const WRONG: [Wrong; 75] = [
     ("socket", "7", QUOTES),
     ("socket", "\"\"", "must be a path, or a URI"),
     ("socket", "\"unix://host/x\"", "must be a path, or a URI"),
@@ -30,6 +30,7 @@ const WRONG: [Wrong; 74] = [
     ("upstream_secret_file", "\"s\"", "must be an absolute path"),
     ("state_dir", "\"here\"", "must be an absolute path"),
     ("runtime_dir", "\"\"", "must be an absolute path"),
+    ("require", "\"fleets\"", "must be host or fleet"),
     ("log", "\"tenured=loud\"", "must be error, warn, info"),
     ("log", "[\"info\"]", QUOTES),
     ("log_format", "\"text\"", "must be auto, human, json or journald"),

@@ -57,8 +57,8 @@ fn the_doctor_and_the_guarantee_follow_the_settings_of_the_server() {
     let checks = doctor(&agent);
     let of_postgres = checks.iter().filter(|check| check.name.starts_with("postgres."));
     let names: Vec<&str> = of_postgres.map(|check| &*check.name).collect();
-    let expected = ["connection", "version", "durability", "standbys", "connections"];
-    let expected = expected.iter().chain(&["notifications", "clock", "feed"]);
+    let expected = ["connection", "writes", "version", "durability", "standbys"];
+    let expected = expected.iter().chain(&["connections", "notifications", "clock", "feed"]);
     assert_eq!(names, expected.map(|name| format!("postgres.{name}")).collect::<Vec<_>>());
     assert!(checks.iter().all(|check| check.verdict == Verdict::Ok), "{checks:#?}");
 

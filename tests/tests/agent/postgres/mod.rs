@@ -4,4 +4,5 @@ mod agents;
 mod doctor;
 mod faults;
 mod path;
+mod reset;
 mod seed;

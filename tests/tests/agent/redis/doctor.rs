@@ -43,7 +43,7 @@ fn agent_on(url: &str) -> Agent {
 
 #[test]
 fn the_doctor_tells_what_is_wrong_with_a_redis() {
-    let redis = RedisServer::start();
+    let redis = RedisServer::setup().durable().start();
     let agent = agent_on(&redis.url());
     let (code, checks) = doctor(&agent);
     let of_redis = |checks: &[Check]| {

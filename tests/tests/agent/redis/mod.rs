@@ -7,6 +7,7 @@ mod harness;
 mod leader;
 mod package;
 mod refusals;
+mod reset;
 mod rest;
 mod sentinel;
 mod servers;

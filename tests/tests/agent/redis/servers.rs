@@ -64,7 +64,7 @@ fn a_name_whose_first_address_is_dead_is_connected_to_by_its_second() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let hosts = folder.path().join("hosts");
     let url = format!("redis://store.test:{}", redis.port());
-    // Nobody listens at the second one of these, in whichever order the resolver gives them.
+    // The server listens at 127.0.0.1 alone; the resolver gives the addresses in either order.
     for both in [["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"]] {
         let lines = both.map(|address| format!("{address} store.test\n")).concat();
         std::fs::write(&hosts, lines).expect("the folder is ours");

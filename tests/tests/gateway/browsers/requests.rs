@@ -134,7 +134,7 @@ fn a_host_must_be_named_once() {
     assert_eq!(get("1.1", "/healthz", "Host: localhost\r\nHost: evil.example\r\n"), 400);
     assert_eq!(get("1.1", "http://evil.example/healthz", "Host: localhost\r\n"), 421);
     assert_eq!(get("1.1", "http://localhost/healthz", "Host: evil.example\r\n"), 421);
-    assert_eq!(get("1.0", "/readyz", ""), 200);
+    assert_eq!(get("1.0", "/healthz", ""), 200);
 }
 
 #[test]

@@ -46,6 +46,8 @@ fn a_runner_starts_beats_and_shuts_down_as_the_rfc_says() {
     assert_eq!(renewed["lease_renewed"], true, "{renewed}");
     let expires = renewed["new_expiration"].as_f64().unwrap();
     assert!((90.0..=120.0).contains(&expires), "for its own ttl: {renewed}");
+    // What the heartbeat told is told until the next one, also when its runner asks for what it has.
+    assert_eq!(runners.call("acquire", "a", &wanted)["success"], true);
     let listed = route(&gateway);
     assert_eq!(listed["status"], "degraded");
     assert_eq!(listed["address"], "proxy-01.prism.local:8982");

@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod live;
+mod past;
 mod picture;
 
 use std::path::Path;
@@ -104,6 +105,7 @@ fn a_key_is_asked_for_kept_in_the_tab_and_forgotten() {
 
     browser.type_into("#key", &format!("{}{}", known.text, key::ENTER));
     browser.until_text("#empty", "tenure run --leader hello -- sleep 60");
+    browser.until_text("#quiet-feed", "Nothing has changed that this gateway knows of.");
     assert_eq!(browser.value(kept), json!([known.text]));
     has_no_violation(&browser, "an empty page");
     for (view, command) in [
@@ -169,7 +171,7 @@ fn a_person_sees_who_holds_what_and_why_they_wait() {
     browser.until_text("#detail", "2 of 2");
     browser.until_text("#detail .people", "backup.sh@alpha");
     browser.until_text("#detail ol.people", "indexer@beta");
-    browser.until_text("#detail", "tenure standing semaphore encode");
+    browser.until_text("#detail", "tenure why semaphore encode");
     browser.open(&format!("{}/#leases", gateway.url()));
     browser.until_text(&row("web-7"), "10.0.0.7:8982");
     browser.open(&format!("{}/#projects", gateway.url()));

@@ -242,6 +242,9 @@ impl<T: Twin> Run<T> {
         if let Some(max_hold) = terms.max_hold_ms {
             resource = resource.max_hold(ms(max_hold));
         }
+        if terms.fleet {
+            resource = resource.fleet();
+        }
         if let Some(priority) = terms.priority {
             resource = resource.priority(priority);
         }

@@ -59,6 +59,8 @@ pub(crate) struct Terms {
     pub(crate) wait_ms: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) max_hold_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) fleet: bool,
     pub(crate) limit: Option<u32>,
     pub(crate) priority: Option<i32>,
     pub(crate) grace_ms: Option<u64>,
