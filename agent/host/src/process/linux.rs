@@ -240,7 +240,13 @@ mod tests {
         fs::copy("/bin/sleep", &program).expect("it is there");
         let mut child = std::process::Command::new(program).arg("1000").spawn().expect("it starts");
         let pid = child.id();
-        let name = fs::read(format!("/proc/{pid}/comm")).expect("it runs");
+        // The kernel sets the name late in exec: spawn may return a little earlier.
+        let comm = || fs::read(format!("/proc/{pid}/comm")).expect("it runs");
+        let deadline = clock::now() + std::time::Duration::from_secs(30);
+        while String::from_utf8(comm()).is_ok() && clock::now() < deadline {
+            std::thread::yield_now();
+        }
+        let name = comm();
         let seen = (start_ticks(pid).is_some(), has_our_numbers(pid));
         child.kill().expect("it runs");
         child.wait().expect("it ended");
