@@ -1,5 +1,7 @@
 //! Agents that name several gateways: they stay with one, and move when that fails.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tenure::wire::{LostReason, UpstreamState, UpstreamStatus};
 use tenure_tests::harness::{
@@ -11,6 +13,7 @@ over_every_store!(
     a_hold_outlives_each_gateway_that_is_killed_or_hangs,
     a_stream_is_opened_anew_and_nothing_is_missed,
     a_gateway_without_its_store_is_left_for_one_that_has_it,
+    a_hold_with_a_short_ttl_leaves_no_gateway_whose_store_is_as_slow_as_the_others,
 );
 
 fn upstream(agent: &Agent) -> UpstreamStatus {
@@ -102,6 +105,28 @@ fn a_gateway_without_its_store_is_left_for_one_that_has_it<S: SharedStore>() {
     is_up(&agent);
     assert!(!program.events.has("lost", held.hold));
     program.release(held.hold);
+}
+
+fn a_hold_with_a_short_ttl_leaves_no_gateway_whose_store_is_as_slow_as_the_others<
+    S: SharedStore,
+>() {
+    let store = S::begin();
+    let proxies = [0, 1].map(|_| store.proxy());
+    let gateways = proxies.each_ref().map(|proxy| Gateway::start(&proxy.url()));
+    let agent = start_agent(0, &Gateway::urls(&gateways), "");
+    is_up(&agent);
+    let mut program = Campaigner::start(&agent, "program");
+    proxies.iter().for_each(|proxy| proxy.delay(Duration::from_millis(500)));
+    let asked = json!({"ttl_ms": 3000, "wait": "block", "wait_ms": 2000});
+    let mut used = vec![Gateway::used_by(&gateways, &agent)];
+    for number in 0..20 {
+        // A grant may be over when its answer comes: the store is too slow for such a ttl.
+        let name = format!("role-{number}");
+        program.puppet.ask(program.session, "leader", &name, &asked);
+        used.push(Gateway::used_by(&gateways, &agent));
+    }
+    let moves = used.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(moves <= 6, "{used:?}\n{}", agent.log());
 }
 
 /// The error of an agent that may use none of these.
