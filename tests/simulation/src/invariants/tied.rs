@@ -129,8 +129,9 @@ impl Tied {
         if beat {
             tie.beaten.came(now, tie.saved.progress);
         }
-        // Any call ends a stall.
-        let stalled = tie.saved.progress.is_some_and(|within| now.since(tie.progressed) >= within);
+        // Any call ends a stall, which the agent sees by its own clock.
+        let stalled =
+            tie.saved.progress.is_some_and(|within| now.since(tie.progressed) + SLACK >= within);
         if beat || stalled {
             tie.progressed = now;
         }
