@@ -14,7 +14,7 @@ use super::calls::{Call, Renewed};
 use super::hold::{Hold, Stage};
 use super::patience::NAMED_WITHIN;
 use super::refusal::UpstreamError;
-use super::refused::Dropped;
+use super::refused::Requeue;
 use super::table::Table;
 use super::timers::{Alarm, QueueId, Timer, Timers};
 use crate::model::{self, ClaimId, Queue, Resource, StandingEntry, Terms};
@@ -49,7 +49,7 @@ pub(super) struct LocalQueue {
     /// Waiters that the store may have dropped.
     pub(super) unsure: Queue<Place>,
     /// Set while dropped waiters have not all claimed again.
-    pub(super) dropped: Option<Dropped>,
+    pub(super) requeue: Option<Requeue>,
     pub(super) holder: NamedHolder,
 }
 
@@ -99,7 +99,7 @@ impl LocalQueue {
             error: None,
             refused: Queue::default(),
             unsure: Queue::default(),
-            dropped: None,
+            requeue: None,
             holder: NamedHolder::default(),
         }
     }

@@ -26,7 +26,7 @@ const ASKED_AT_ONCE: usize = 64;
 
 /// Waiters of a queue were dropped, and have not all claimed again.
 #[derive(Debug, Default)]
-pub(super) struct Dropped {
+pub(super) struct Requeue {
     /// Earlier waiters up to this place were looked at.
     asked_to: Option<Place>,
     /// The store has lost its data: no place is sure.
@@ -48,7 +48,7 @@ impl LocalQueue {
     pub(super) fn leave_line(&mut self, place: Place) -> bool {
         let was_there = self.refused.remove(place).is_some();
         if self.refused.is_empty() {
-            self.dropped = None;
+            self.requeue = None;
         }
         was_there
     }
@@ -153,8 +153,8 @@ impl Keeper {
             if queue.refused.get(place).is_none() {
                 queue.refused.insert(place, id);
             }
-            let dropped = queue.dropped.get_or_insert_default();
-            dropped.has_lost_all |= has_lost_all;
+            let requeue = queue.requeue.get_or_insert_default();
+            requeue.has_lost_all |= has_lost_all;
         }
         // After the other answers of this call: they may be of waiters that asked earlier. The others follow the first.
         let front = self.queues.get(&resource).and_then(|queue| queue.refused.front());
@@ -170,16 +170,16 @@ impl Keeper {
         if queue.has_unsure_before(place) {
             return false;
         }
-        let Some(dropped) = &mut queue.dropped else { return true };
-        if dropped.asked_to >= Some(place) {
+        let Some(requeue) = &mut queue.requeue else { return true };
+        if requeue.asked_to >= Some(place) {
             return true;
         }
-        let earlier = queue.waiters.iter_after(dropped.asked_to);
+        let earlier = queue.waiters.iter_after(requeue.asked_to);
         let earlier: Vec<_> =
             earlier.take_while(|(other, _)| *other < place).take(ASKED_AT_ONCE).collect();
         let is_all = earlier.len() < ASKED_AT_ONCE;
-        dropped.asked_to = if is_all { Some(place) } else { earlier.last().map(|(it, _)| *it) };
-        let has_lost_all = dropped.has_lost_all;
+        requeue.asked_to = if is_all { Some(place) } else { earlier.last().map(|(it, _)| *it) };
+        let has_lost_all = requeue.has_lost_all;
         for (place, id) in earlier {
             let Some(hold) = self.holds.get(&id) else { continue };
             let may_be_dropped = has_lost_all || hold.beats.kept_until <= now;
