@@ -146,7 +146,7 @@ impl Address {
     ) -> Result<(Connection, Server), ConnectError> {
         let refused = |error: Error| self.refused(peer, &error);
         // Before anything is asked: what other connections learn meanwhile may be of a later moment.
-        let asked = self.epoch.ask(Duration::ZERO);
+        let view = self.epoch.ask(Duration::ZERO);
         let marker = format!("{:016x}", getrandom::u64().unwrap_or(1));
         let row = client
             .query_one(
@@ -186,7 +186,7 @@ impl Address {
         schema::prepare(peer, &mut client, &self.access.user).await?;
         let epoch = self.epoch.clone();
         let connection = Connection::new(client, marker, clock, epoch).await.map_err(refused)?;
-        connection.judge_epoch(&asked, Some(written)).await.map_err(refused)?;
+        connection.judge_epoch(&view, Some(written)).await.map_err(refused)?;
         connection.see_clock().await.map_err(refused)?;
         self.see_durability(&connection).await.map_err(refused)?;
         self.see_id(&connection).await;
@@ -414,9 +414,9 @@ impl Connector for Address {
                 return Err(self.pooled(&peer));
             }
             connection.see_clock().await.map_err(|error| self.refused(&peer, &error))?;
-            let asked = self.epoch.ask(Duration::ZERO);
+            let view = self.epoch.ask(Duration::ZERO);
             connection
-                .judge_epoch(&asked, None)
+                .judge_epoch(&view, None)
                 .await
                 .map_err(|error| self.refused(&peer, &error))?;
             // An operator may have changed it meanwhile.

@@ -12,7 +12,9 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::statements::{Operation, Statements};
 use super::way_out::way_out;
-use crate::remote::{self, Asked, Known, Said, SharedEpoch, StoreClock, WriteError};
+use crate::remote::{
+    self, EpochPosition, EpochReport, EpochView, SharedEpoch, StoreClock, WriteError,
+};
 
 pub(super) type Line = remote::LineOf<super::store::Postgres>;
 /// What a connection has learnt of its server's clock.
@@ -48,20 +50,20 @@ impl Connection {
     /// written after that.
     pub(super) async fn judge_epoch(
         &self,
-        asked: &Asked,
+        view: &EpochView,
         written: Option<i64>,
     ) -> Result<(), Error> {
-        let (id, writes) = asked.known.as_ref().map_or(("", 0), |it| (&*it.id, it.writes));
+        let (id, writes) = view.known.as_ref().map_or(("", 0), |it| (&*it.id, it.writes));
         let writes = i64::try_from(writes).unwrap_or(i64::MAX);
-        let longest = i64::try_from(asked.longest.as_micros()).unwrap_or(i64::MAX / 2);
+        let longest = i64::try_from(view.longest.as_micros()).unwrap_or(i64::MAX / 2);
         let operation = self.statements.of(Operation::JudgeEpoch);
         let row = self.client.query_one(operation, &[&id, &writes, &written, &longest]).await?;
         let (id, writes, us): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
         let (id, writes): (Arc<str>, _) = (id.into(), writes.unsigned_abs());
         let _is_first = self.epoch_id.set(Arc::clone(&id));
         let grants_in = Duration::from_micros(us.unsigned_abs());
-        let known = Some(Known { id, writes });
-        self.epoch.hear(asked, Said::Whole { known, longest: Duration::ZERO, grants_in });
+        let known = Some(EpochPosition { id, writes });
+        self.epoch.hear(view, EpochReport::Whole { known, longest: Duration::ZERO, grants_in });
         Ok(())
     }
 

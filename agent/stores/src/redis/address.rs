@@ -81,8 +81,8 @@ impl Address {
     /// Looks whether the store has lost anything. An agent that asks for nothing else would not know.
     async fn see_epoch(&self, connection: &mut Connection) {
         let look = Invocation::look_epoch();
-        let asked = self.epoch.ask(Duration::ZERO);
-        let call = look.judged(&self.layout, &asked);
+        let view = self.epoch.ask(Duration::ZERO);
+        let call = look.judged(&self.layout, &view);
         let mut answered: Result<Value, RedisError> = call.query_async(connection).await;
         if answered.as_ref().is_err_and(commands::is_unknown_script)
             && look.script.load().exec_async(connection).await.is_ok()
@@ -91,9 +91,9 @@ impl Address {
         }
         // Where the server refuses, the first call that grants finds out.
         if let Ok(reply) = answered
-            && let Ok((Some(said), _)) = epoch::read(&asked, reply)
+            && let Ok((Some(report), _)) = epoch::read(&view, reply)
         {
-            self.epoch.hear(&asked, said);
+            self.epoch.hear(&view, report);
         }
     }
 

@@ -150,16 +150,16 @@ impl Redis {
         read: impl FnOnce(redis::Value) -> Result<T, ReplyError>,
     ) -> Result<T, Failure> {
         let strange = |error: ReplyError| Failure::Unknown(error.to_string());
-        let (store, mut asked) = (self.dialer.connector().epoch(), None);
+        let (store, mut view) = (self.dialer.connector().epoch(), None);
         let call = || match invocation.script.grants() {
-            true => invocation.judged(self.layout(), asked.insert(store.ask(invocation.ttl))),
+            true => invocation.judged(self.layout(), view.insert(store.ask(invocation.ttl))),
             false => invocation.command(),
         };
-        let error = match (line.run(&invocation, call).await, asked) {
+        let error = match (line.run(&invocation, call).await, view) {
             (Ok(reply), None) => return read(reply).map_err(strange),
-            (Ok(reply), Some(asked)) => {
-                let (said, reply) = exchange::epoch::read(&asked, reply).map_err(strange)?;
-                said.into_iter().for_each(|said| store.hear(&asked, said));
+            (Ok(reply), Some(view)) => {
+                let (report, reply) = exchange::epoch::read(&view, reply).map_err(strange)?;
+                report.into_iter().for_each(|report| store.hear(&view, report));
                 return read(reply).map_err(strange);
             }
             (Err(error), _) => error,

@@ -9,7 +9,7 @@ use tenure_host::clock;
 
 /// A store at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct EpochPosition {
     /// Another one after each loss that was noticed.
     pub id: Arc<str>,
     /// How much was written so far; a store that was set back has less.
@@ -19,7 +19,7 @@ pub struct Known {
 /// The knowledge of a store.
 #[derive(Debug, Default)]
 struct Epoch {
-    known: Option<Known>,
+    known: Option<EpochPosition>,
     /// The longest ttl in use, and since when it was not asked for any more, as far as is known.
     longest: Option<(Duration, Boottime)>,
     /// The longest ttl that the store is known to have noted, and since when.
@@ -39,8 +39,8 @@ enum Quarantine {
 
 /// The knowledge with which a call is made.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    pub known: Option<Known>,
+pub struct EpochView {
+    pub known: Option<EpochPosition>,
     /// The longest ttl in use.
     pub longest: Duration,
     /// The longest ttl that the call asks for.
@@ -51,11 +51,11 @@ pub struct Asked {
 
 /// The part of a reply that tells of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum EpochReport {
     /// Count of writes in the store of that id.
-    Counted(Known),
+    Counted(EpochPosition),
     Whole {
-        known: Option<Known>,
+        known: Option<EpochPosition>,
         /// The longest ttl in use, if the store tells.
         longest: Duration,
         /// Nothing is granted for so long.
@@ -64,7 +64,7 @@ pub enum Said {
 }
 
 impl Epoch {
-    fn ask(&mut self, now: Boottime, ttl: Duration) -> Asked {
+    fn ask(&mut self, now: Boottime, ttl: Duration) -> EpochView {
         self.uses(now, ttl);
         let longest = self.longest.filter(|(ttl, at)| now <= *at + *ttl).map(|(ttl, _)| ttl);
         // Half of its time before it is forgotten it is noted again.
@@ -73,7 +73,7 @@ impl Epoch {
         };
         let has_news = !ttl.is_zero() && self.noted.is_none_or(notes);
         let is_known = self.known.as_ref().is_some_and(|known| known.writes > 0);
-        Asked {
+        EpochView {
             known: self.known.clone(),
             longest: longest.unwrap_or_default(),
             ttl,
@@ -81,21 +81,23 @@ impl Epoch {
         }
     }
 
-    fn hear(&mut self, now: Boottime, asked: &Asked, said: Said) {
-        let (known, longest, grants_in) = match said {
-            Said::Counted(Known { id, writes }) => return self.saw_writes(&id, writes),
-            Said::Whole { known, longest, grants_in } => (known, longest, grants_in),
+    fn hear(&mut self, now: Boottime, view: &EpochView, report: EpochReport) {
+        let (known, longest, grants_in) = match report {
+            EpochReport::Counted(EpochPosition { id, writes }) => {
+                return self.saw_writes(&id, writes);
+            }
+            EpochReport::Whole { known, longest, grants_in } => (known, longest, grants_in),
         };
-        let id = |known: &Option<Known>| known.as_ref().map(|known| Arc::clone(&known.id));
-        let is_late = id(&self.known) != id(&asked.known);
+        let id = |known: &Option<EpochPosition>| known.as_ref().map(|known| Arc::clone(&known.id));
+        let is_late = id(&self.known) != id(&view.known);
         match (&mut self.known, known) {
             // Calls overtake each other: only the greatest count is the latest.
-            (Some(known), Some(said)) if known.id == said.id => {
-                known.writes = known.writes.max(said.writes);
+            (Some(known), Some(told)) if known.id == told.id => {
+                known.writes = known.writes.max(told.writes);
             }
             // The reply to an earlier call does not know of later ones.
             _ if is_late => return,
-            (known, Some(said)) => *known = Some(said),
+            (known, Some(told)) => *known = Some(told),
             (_, None) => {}
         }
         self.uses(now, longest);
@@ -139,13 +141,13 @@ pub struct SharedEpoch(Arc<Mutex<Epoch>>);
 
 impl SharedEpoch {
     /// The knowledge for a call that asks for holds of that ttl.
-    pub fn ask(&self, ttl: Duration) -> Asked {
+    pub fn ask(&self, ttl: Duration) -> EpochView {
         self.get().ask(clock::now(), ttl)
     }
 
     /// Takes what the reply to a call says.
-    pub fn hear(&self, asked: &Asked, said: Said) {
-        self.get().hear(clock::now(), asked, said);
+    pub fn hear(&self, view: &EpochView, report: EpochReport) {
+        self.get().hear(clock::now(), view, report);
     }
 
     /// So much was written in the store of that id.
@@ -180,25 +182,25 @@ mod tests {
         Boottime::ZERO + s(seconds)
     }
 
-    fn said(id: &str, writes: u64, grants_in: u64) -> Said {
-        let known = Some(Known { id: id.into(), writes });
-        Said::Whole { known, longest: Duration::ZERO, grants_in: s(grants_in) }
+    fn report(id: &str, writes: u64, grants_in: u64) -> EpochReport {
+        let known = Some(EpochPosition { id: id.into(), writes });
+        EpochReport::Whole { known, longest: Duration::ZERO, grants_in: s(grants_in) }
     }
 
     #[test]
     fn a_late_reply_takes_nothing_back() {
         let mut epoch = Epoch::default();
         let first = epoch.ask(at(1), s(30));
-        epoch.hear(at(1), &first, said("a", 7, 0));
+        epoch.hear(at(1), &first, report("a", 7, 0));
         let (early, late) = (epoch.ask(at(2), s(30)), epoch.ask(at(2), s(30)));
-        epoch.hear(at(3), &early, said("a", 9, 0));
-        epoch.hear(at(3), &late, said("a", 8, 0));
+        epoch.hear(at(3), &early, report("a", 9, 0));
+        epoch.hear(at(3), &late, report("a", 8, 0));
         assert_eq!(epoch.known.as_ref().map(|it| it.writes), Some(9));
         // A loss is found by one, while another is on its way.
         let (early, late) = (epoch.ask(at(4), s(30)), epoch.ask(at(4), s(30)));
-        epoch.hear(at(5), &early, said("b", 10, 30));
+        epoch.hear(at(5), &early, report("b", 10, 30));
         assert_eq!(epoch.grants_at(at(5)), Some(at(35)));
-        epoch.hear(at(5), &late, said("a", 11, 0));
+        epoch.hear(at(5), &late, report("a", 11, 0));
         assert_eq!(epoch.known.as_ref().map(|it| &*it.id), Some("b"));
         assert_eq!(epoch.grants_at(at(36)), None);
     }
@@ -216,10 +218,10 @@ mod tests {
         let mut epoch = Epoch::default();
         let is_calm = |epoch: &mut Epoch, now, ttl| epoch.ask(at(now), s(ttl)).is_calm;
         let whole = |epoch: &mut Epoch, now, writes, grants_in| {
-            let asked = epoch.ask(at(now), s(30));
-            let known = Some(Known { id: "a".into(), writes });
+            let view = epoch.ask(at(now), s(30));
+            let known = Some(EpochPosition { id: "a".into(), writes });
             let (longest, grants_in) = (s(30), s(grants_in));
-            epoch.hear(at(now), &asked, Said::Whole { known, longest, grants_in });
+            epoch.hear(at(now), &view, EpochReport::Whole { known, longest, grants_in });
         };
         assert!(!is_calm(&mut epoch, 1, 30), "nothing is known");
         whole(&mut epoch, 1, 0, 0);

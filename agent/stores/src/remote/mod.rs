@@ -38,7 +38,7 @@ pub use backend::{
 pub use calls::Line;
 pub use connect_error::{ConnectError, Peer, TlsFault};
 pub use driver::Driver;
-pub use epoch::{Asked, Known, Said, SharedEpoch};
+pub use epoch::{EpochPosition, EpochReport, EpochView, SharedEpoch};
 pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
 pub use link::{Connected, Connector, Dialed, Dialer, HANGS_AFTER, Link, LinkState, Pump, Server};

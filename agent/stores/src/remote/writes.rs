@@ -30,7 +30,7 @@ pub enum WriteError {
 
 /// The outcome of a try.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Tried {
+pub(super) enum WriteOutcome {
     Taken,
     /// The store's own words.
     Refused(String),
@@ -75,28 +75,28 @@ impl Writes {
     }
 
     /// Takes the outcome of a try. True if the store takes writes from now on, or no more.
-    pub(super) fn tried(&mut self, now: Boottime, tried: Tried) -> bool {
+    pub(super) fn conclude(&mut self, now: Boottime, outcome: WriteOutcome) -> bool {
         self.is_trying = false;
         let before = self.is_refused;
-        match tried {
-            Tried::Taken => {
+        match outcome {
+            WriteOutcome::Taken => {
                 self.doubt = None;
                 self.is_refused = false;
                 self.silent = 0;
             }
-            Tried::Refused(cause) => {
+            WriteOutcome::Refused(cause) => {
                 self.doubt = Some(cause);
                 self.is_refused = true;
                 self.silent = 0;
             }
-            Tried::Silent(cause) => {
+            WriteOutcome::Silent(cause) => {
                 self.silent = self.silent.saturating_add(1);
                 if self.silent >= SILENT_MAX {
                     self.doubt = Some(format!("several in a row had no answer ({cause})"));
                     self.is_refused = true;
                 }
             }
-            Tried::NotSent => {}
+            WriteOutcome::NotSent => {}
         }
         self.reach.change(now, !self.is_refused);
         before != self.is_refused
@@ -135,7 +135,7 @@ mod tests {
         writes.doubt("READONLY");
         assert_eq!(writes.take(at(11)), None, "one at a time");
         assert_eq!(writes.refusal(), None);
-        assert!(!writes.tried(at(11), Tried::Taken));
+        assert!(!writes.conclude(at(11), WriteOutcome::Taken));
         assert_eq!((writes.refusal(), writes.poll_timeout()), (None, None));
     }
 
@@ -144,7 +144,9 @@ mod tests {
         let mut writes = Writes::new(at(1));
         writes.doubt("OOM");
         assert_eq!(writes.take(at(10)).as_deref(), Some("OOM"));
-        assert!(writes.tried(at(10), Tried::Refused("OOM command not allowed".to_owned())));
+        assert!(
+            writes.conclude(at(10), WriteOutcome::Refused("OOM command not allowed".to_owned()))
+        );
         writes.doubt("another");
         let refusal = writes.refusal();
         assert_eq!(refusal.as_deref(), Some("it refuses writes: OOM command not allowed"));
@@ -152,9 +154,9 @@ mod tests {
         // No call is needed for the next try, and a connection that is lost changes nothing.
         assert_eq!((writes.take(at(11)), writes.poll_timeout()), (None, Some(at(12))));
         assert!(writes.take(at(12)).is_some());
-        assert!(!writes.tried(at(12), Tried::NotSent) && writes.refusal().is_some());
+        assert!(!writes.conclude(at(12), WriteOutcome::NotSent) && writes.refusal().is_some());
         assert!(writes.take(at(14)).is_some());
-        assert!(writes.tried(at(15), Tried::Taken));
+        assert!(writes.conclude(at(15), WriteOutcome::Taken));
         assert_eq!((writes.refusal(), writes.poll_timeout()), (None, None));
         let outage = writes.reach().outage.expect("it was away");
         assert_eq!((outage.began, outage.ended), (at(10), at(15)));
@@ -163,13 +165,13 @@ mod tests {
     #[test]
     fn one_try_without_an_answer_is_none_and_two_are_a_refusal() {
         let mut writes = Writes::new(at(1));
-        let silent = || Tried::Silent("no answer".to_owned());
+        let silent = || WriteOutcome::Silent("no answer".to_owned());
         writes.doubt("no answer");
-        assert!(writes.take(at(10)).is_some() && !writes.tried(at(12), silent()));
-        assert!(writes.take(at(12)).is_some() && !writes.tried(at(12), Tried::Taken));
+        assert!(writes.take(at(10)).is_some() && !writes.conclude(at(12), silent()));
+        assert!(writes.take(at(12)).is_some() && !writes.conclude(at(12), WriteOutcome::Taken));
         writes.doubt("no answer");
-        assert!(writes.take(at(14)).is_some() && !writes.tried(at(16), silent()));
-        assert!(writes.take(at(16)).is_some() && writes.tried(at(18), silent()));
+        assert!(writes.take(at(14)).is_some() && !writes.conclude(at(16), silent()));
+        assert!(writes.take(at(16)).is_some() && writes.conclude(at(18), silent()));
         assert!(writes.refusal().is_some());
     }
 }

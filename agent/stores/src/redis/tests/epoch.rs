@@ -26,11 +26,11 @@ impl Agent<'_> {
         if !call.script.grants() {
             return self.store.call(call);
         }
-        let asked = self.epoch.ask(call.ttl);
+        let view = self.epoch.ask(call.ttl);
         self.store.say(&call.script.load());
-        let reply = self.store.say(&call.judged(&self.store.layout, &asked));
-        let (said, reply) = epoch::read(&asked, reply).unwrap();
-        said.into_iter().for_each(|said| self.epoch.hear(&asked, said));
+        let reply = self.store.say(&call.judged(&self.store.layout, &view));
+        let (report, reply) = epoch::read(&view, reply).unwrap();
+        report.into_iter().for_each(|report| self.epoch.hear(&view, report));
         reply
     }
 

@@ -40,6 +40,6 @@ pub(super) enum Reply<F> {
     /// The connection, and its feed; none if this connection listened already.
     Listening(Option<(u64, Listening)>),
     Found(F),
-    Tried(Result<(), WriteError>),
+    WriteTried(Result<(), WriteError>),
     QuarantineEnded,
 }

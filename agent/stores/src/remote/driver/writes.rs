@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tenure_core::model::{Answer, BeatAnswer, Failure, Request};
+use tenure_core::model::{Answer, BeatAnswer, Failure};
 use tenure_core::time::Boottime;
 use tracing::{info, warn};
 
 use super::{Driver, Reply, Task};
 use crate::remote::backend::{Backend, ChoreOf, FoundOf, LineOf};
 use crate::remote::link::Connector;
-use crate::remote::writes::{Tried, WriteError};
+use crate::remote::writes::{WriteError, WriteOutcome};
 
 type ResultOf<B> = Result<Reply<FoundOf<B>>, Failure>;
 
@@ -20,7 +20,7 @@ impl<B: Backend> Driver<B> {
             return;
         }
         let cause = match (purpose, result) {
-            (Task::Request { request, .. }, Err(failure)) if is_write(request) => failure.cause(),
+            (Task::Request { request, .. }, Err(failure)) if !request.is_read() => failure.cause(),
             (Task::Chore(_), Err(failure)) => failure.cause(),
             (_, Ok(Reply::Answer(Answer::Renew(answers)))) => {
                 let failed = answers.iter().find_map(|answer| match answer {
@@ -48,42 +48,26 @@ impl<B: Backend> Driver<B> {
             async move |mut line: LineOf<B>| {
                 line.sending();
                 let tried = dialer.connector().try_write(line.connection(), Some(&why)).await;
-                Ok(Reply::Tried(tried))
+                Ok(Reply::WriteTried(tried))
             },
         );
     }
 
     pub(super) fn handle_tried(&mut self, now: Boottime, result: ResultOf<B>) {
-        let tried = match result {
-            Ok(Reply::Tried(Ok(()))) => Tried::Taken,
-            Ok(Reply::Tried(Err(WriteError::Refused(cause)))) => Tried::Refused(cause),
-            Ok(Reply::Tried(Err(WriteError::Silent(cause)))) => Tried::Silent(cause),
-            Err(failure) if failure.is_uncertain() => Tried::Silent(failure.cause().to_owned()),
-            Ok(_) | Err(_) => Tried::NotSent,
+        let outcome = match result {
+            Ok(Reply::WriteTried(Ok(()))) => WriteOutcome::Taken,
+            Ok(Reply::WriteTried(Err(WriteError::Refused(cause)))) => WriteOutcome::Refused(cause),
+            Ok(Reply::WriteTried(Err(WriteError::Silent(cause)))) => WriteOutcome::Silent(cause),
+            Err(failure) if failure.is_uncertain() => {
+                WriteOutcome::Silent(failure.cause().to_owned())
+            }
+            Ok(_) | Err(_) => WriteOutcome::NotSent,
         };
-        if self.condition.writes.tried(now, tried) {
+        if self.condition.writes.conclude(now, outcome) {
             match self.condition.writes.refusal() {
                 Some(refusal) => warn!("{}: {refusal}", B::Connector::STORE),
                 None => info!("{} takes writes again", B::Connector::STORE),
             }
         }
-    }
-}
-
-fn is_write(request: &Request) -> bool {
-    match request {
-        Request::Claim(_)
-        | Request::Renew(_)
-        | Request::Release { .. }
-        | Request::Announce(_)
-        | Request::EndSession { .. }
-        | Request::Revoke { .. }
-        | Request::Record(_) => true,
-        Request::Inspect(_)
-        | Request::Holders(_)
-        | Request::Members { .. }
-        | Request::Routes { .. }
-        | Request::Resources { .. }
-        | Request::History(_) => false,
     }
 }
