@@ -140,7 +140,7 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
         }
     };
     let access = access.with_certificate_rights(settings.certificate_rights);
-    let access = access.with_people(settings.signed_in());
+    let access = access.with_people(settings.sign_in());
     let trail = match &settings.audit {
         None => Trail::default(),
         Some(path) => {

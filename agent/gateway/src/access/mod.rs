@@ -16,7 +16,7 @@ mod quotas;
 mod reads;
 mod rights;
 mod shared;
-mod signed_in;
+mod sign_in;
 mod stranger;
 mod written;
 
@@ -48,7 +48,7 @@ pub use self::reads::{Reads, Turn};
 pub(crate) use self::reads::{is_large, rows};
 pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};
-pub use self::signed_in::{People, SignedIn};
+pub use self::sign_in::{People, SignIn};
 pub use self::stranger::{Lapse, Stranger};
 pub use self::written::WrittenBounds;
 use tenure_stores::gateway::key::Shown;
@@ -190,7 +190,7 @@ pub struct Access {
     /// The bounds of callers that a certificate lets in: their rights, and no others.
     certified: Arc<KeyBounds>,
     /// The people that proxies sign in.
-    signed_in: Option<SignedIn>,
+    sign_in: Option<SignIn>,
     /// There may be keys that the gateway does not know of.
     is_doubtful: AtomicBool,
 }
@@ -241,7 +241,7 @@ impl Access {
             rule,
             known: Known::default(),
             certified: Arc::default(),
-            signed_in: None,
+            sign_in: None,
             is_doubtful: AtomicBool::new(false),
         }
     }
@@ -255,8 +255,8 @@ impl Access {
 
     /// The same, with people that proxies sign in.
     #[must_use]
-    pub fn with_people(mut self, signed_in: Option<SignedIn>) -> Access {
-        self.signed_in = signed_in;
+    pub fn with_people(mut self, sign_in: Option<SignIn>) -> Access {
+        self.sign_in = sign_in;
         self
     }
 
@@ -267,8 +267,8 @@ impl Access {
     /// When the word of this proxy is not taken for it.
     pub fn person<B>(&self, request: &Request<B>) -> Result<Option<Caller>, Stranger> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
-        let (Some(signed_in), Some(address)) = (&self.signed_in, peer) else { return Ok(None) };
-        let Some((person, bounds)) = signed_in.person(request, address.ip(), now())? else {
+        let (Some(sign_in), Some(address)) = (&self.sign_in, peer) else { return Ok(None) };
+        let Some((person, bounds)) = sign_in.person(request, address.ip(), now())? else {
             return Ok(None);
         };
         let principal = self.known.principal(&person);

@@ -19,10 +19,10 @@ const EXPIRED_KEPT_S: u64 = 24 * 60 * 60;
 
 /// The keys of a store.
 #[derive(Debug, Clone)]
-pub struct StoreKeys(Arc<dyn Keyring>, Arc<Mutex<()>>, Arc<Kept>);
+pub struct StoreKeys(Arc<dyn Keyring>, Arc<Mutex<()>>, Arc<KeyCache>);
 
 /// The keys as they were read last, for a store that comes back without its data.
-type Kept = std::sync::Mutex<Vec<KeyRecord>>;
+type KeyCache = std::sync::Mutex<Vec<KeyRecord>>;
 
 /// Why the keys of a store cannot be changed. They stay as they were, or the change is not whole and can be
 /// made again.

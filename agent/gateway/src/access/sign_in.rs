@@ -30,7 +30,7 @@ pub struct People {
 
 /// The way in which people sign in.
 #[derive(Debug, Clone)]
-pub struct SignedIn {
+pub struct SignIn {
     /// The header with the identity.
     pub header: HeaderName,
     /// The proxies that may send it.
@@ -39,7 +39,7 @@ pub struct SignedIn {
     pub people: Vec<People>,
 }
 
-impl SignedIn {
+impl SignIn {
     /// The person of a request, with its bounds; `None` if the request has a key, or no such header.
     ///
     /// # Errors
@@ -89,12 +89,12 @@ mod tests {
 
     const PROXY: &str = "10.0.0.7";
 
-    fn signed_in() -> SignedIn {
+    fn sign_in() -> SignIn {
         let people = |who: &str, rights| People {
             who: Globs::new([who]).unwrap(),
             bounds: Arc::new(KeyBounds { rights, ..KeyBounds::default() }),
         };
-        SignedIn {
+        SignIn {
             header: HeaderName::from_static("x-user"),
             proxies: vec!["10.0.0.0/29".parse().unwrap()],
             people: vec![
@@ -114,7 +114,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let request = request.body(()).unwrap();
-        let found = signed_in().person(&request, peer.parse().unwrap(), 0)?;
+        let found = sign_in().person(&request, peer.parse().unwrap(), 0)?;
         Ok(found.map(|(it, bounds)| (it.name.to_string(), bounds.rights.has(Right::Revoke))))
     }
 

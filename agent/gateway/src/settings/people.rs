@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use super::Settings;
 use super::keys::rights;
-use crate::access::{KeyBounds, People, SignedIn};
+use crate::access::{KeyBounds, People, SignIn};
 
 pub(super) const LIST: List = List { name: "people", reloads: false };
 
@@ -80,10 +80,10 @@ pub(super) fn people(
 
 impl Settings {
     /// The way in which proxies sign people in, if they do.
-    pub fn signed_in(&self) -> Option<SignedIn> {
+    pub fn sign_in(&self) -> Option<SignIn> {
         let header = self.identity_header.clone()?;
         let (proxies, people) = (self.trusted_proxies.clone(), self.people.clone());
-        Some(SignedIn { header, proxies, people })
+        Some(SignIn { header, proxies, people })
     }
 }
 

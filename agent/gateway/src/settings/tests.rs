@@ -201,7 +201,7 @@ fn a_header_names_people_only_where_it_says_from_whom_and_a_key_is_asked_for() {
         assert!(error.contains(words), "{error}");
     }
     let first = load_file(&[keys, proxies, header, people].concat()).unwrap();
-    assert!(first.config.signed_in().is_some());
+    assert!(first.config.sign_in().is_some());
     let again = load_file(&first.effective()).unwrap();
     assert_eq!(changes(&first.config, &again.config), []);
 }

@@ -37,12 +37,12 @@ pub(in crate::face) struct Changes {
     /// The resource that was told of last, and when.
     last: Mutex<Option<(Resource, Boottime)>>,
     /// The latest that had a holder, oldest first.
-    past: Mutex<VecDeque<Told>>,
+    past: Mutex<VecDeque<PastChange>>,
 }
 
 /// A change of the past, told to readers or not.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct PastChange {
     /// ms since 1970.
     pub(super) at: u64,
     pub(super) resource: Resource,
@@ -97,7 +97,7 @@ impl Changes {
         let Some((change, reason)) = change_of(fact) else { return };
         let about = fact.claim.map(|id| id.0).or(fact.session.map(|id| id.0));
         let at = now_ms();
-        self.keep(Told {
+        self.keep(PastChange {
             at,
             resource: resource.clone(),
             about,
@@ -121,7 +121,7 @@ impl Changes {
         self.tell(resource, about, &data);
     }
 
-    fn keep(&self, told: Told) {
+    fn keep(&self, told: PastChange) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         if past.len() == PAST_MAX {
             past.pop_front();
@@ -131,13 +131,13 @@ impl Changes {
 
     /// The changes that are kept and that a caller may be told, oldest first; of others without the right to follow them,
     /// that something changed and no more.
-    pub(super) fn past(&self, caller: &Caller) -> Vec<Told> {
+    pub(super) fn past(&self, caller: &Caller) -> Vec<PastChange> {
         let (mark, knows_all) = (caller.principal.mark, caller.has(Right::Audit));
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = past.iter().filter(|told| caller.bounds.shows(&told.resource)).cloned();
         shown
             .map(|told| match told.about {
-                Some(id) if !knows_all && !mark.is_of(id) => Told {
+                Some(id) if !knows_all && !mark.is_of(id) => PastChange {
                     about: None,
                     change: "changed".into(),
                     reason: None,

@@ -13,7 +13,7 @@ use tenure_core::model::{Answer, HistoryEntry, Request, Resource};
 use tenure_wire::{Happened, Kind};
 use uuid::Uuid;
 
-use super::changes::Told;
+use super::changes::PastChange;
 use super::listing::Wanted;
 use super::now_ms;
 use super::query::Pairs;
@@ -46,12 +46,12 @@ struct Change {
     holder: Option<Arc<str>>,
     token: Option<u64>,
     #[serde(flatten)]
-    known: Option<Known>,
+    details: Option<HistoryDetails>,
 }
 
 /// More about a change, from the history in the store.
 #[derive(Debug, Serialize)]
-struct Known {
+struct HistoryDetails {
     host: Arc<str>,
     /// Time for which it had been held at its end, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,8 @@ async fn of_fleet(face: &Arc<Face>, caller: &Caller) -> Result<Vec<Change>, Refu
     }
     // A change that agents told the store is there with more words.
     let known: HashSet<_> = entries.iter().map(|it| (it.claim.0, it.what)).collect();
-    let is_new = |told: &Told| told.recorded().is_none_or(|recorded| !known.contains(&recorded));
+    let is_new =
+        |told: &PastChange| told.recorded().is_none_or(|recorded| !known.contains(&recorded));
     let told = face.people.changes.past(caller).into_iter().filter(is_new);
     let mut changes: Vec<_> = told.map(Change::from).collect();
     let mut answer = Answer::History(entries);
@@ -140,8 +141,8 @@ async fn of_fleet(face: &Arc<Face>, caller: &Caller) -> Result<Vec<Change>, Refu
     Ok(changes)
 }
 
-impl From<Told> for Change {
-    fn from(told: Told) -> Change {
+impl From<PastChange> for Change {
+    fn from(told: PastChange) -> Change {
         let Resource { tenant, kind, name } = told.resource;
         Change {
             at: told.at,
@@ -152,12 +153,12 @@ impl From<Told> for Change {
             reason: told.reason.map(Arc::from),
             holder: told.holder,
             token: told.token,
-            known: None,
+            details: None,
         }
     }
 }
 
-impl Told {
+impl PastChange {
     /// The change that it would be in the history of its resource.
     fn recorded(&self) -> Option<(Uuid, Happened)> {
         let what = match &*self.change {
@@ -187,7 +188,7 @@ fn recorded(entry: HistoryEntry) -> Change {
         reason: end.detail,
         holder: Some(owner.name),
         token: Some(token),
-        known: Some(Known {
+        details: Some(HistoryDetails {
             host: owner.host,
             held_ms: (what != Happened::Granted && !held.is_zero()).then(|| millis(held)),
             by: end.by,

@@ -30,7 +30,7 @@ struct Wish {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Taken {
+pub(super) struct RevokeAnswer {
     /// Number of grants taken away.
     revoked: u64,
 }
@@ -39,11 +39,11 @@ pub(super) struct Taken {
 pub(super) async fn revoke(
     State(face): State<Arc<Face>>,
     request: Call,
-) -> Result<Json<Taken>, Refused> {
+) -> Result<Json<RevokeAnswer>, Refused> {
     let caller = face.admit_person(&request)?;
     let revoked = take(&face, &caller, request).await;
     let revoked = revoked.inspect_err(|it| face.note_refusal(By::from(&caller), it))?;
-    Ok(Json(Taken { revoked }))
+    Ok(Json(RevokeAnswer { revoked }))
 }
 
 async fn take(face: &Face, caller: &Caller, request: Call) -> Result<u64, Refused> {
