@@ -89,7 +89,7 @@ pub use leader_kills::LeaderKills;
 pub use memory_group::MemoryGroup;
 pub use nginx::Nginx;
 pub use nodes::{Node, Nodes};
-pub use overlaps::{LOST_TTL_MS, nobody_overlaps};
+pub use overlaps::{LOST_TTL_MS, grants_go_on, nobody_overlaps};
 pub use page::{PageFile, PageSlot};
 pub use passage::Passage;
 pub use pattern_runners::PatternRunners;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
+use tenure::wire::UpstreamState;
 use uuid::Uuid;
 
 use super::{Agent, Client, Fence, Granted, Http, PageFile, boottime_ns, until};
@@ -14,7 +15,7 @@ const EACH: usize = 50;
 pub const LOST_TTL_MS: u64 = 6000;
 
 /// A hold of before, as its program sees it.
-struct Held {
+struct FormerHold {
     name: String,
     page: PathBuf,
     slot: u32,
@@ -23,7 +24,7 @@ struct Held {
     fence: Arc<Fence>,
 }
 
-impl Held {
+impl FormerHold {
     /// True if its program believes to hold it.
     fn is_believed(&self) -> bool {
         let slot = PageFile::open(&self.page).slot(self.slot);
@@ -32,25 +33,25 @@ impl Held {
 }
 
 /// Holds of a program of this agent. They stay as long as the session does.
-fn take(agent: &Agent, host: usize) -> Vec<Held> {
+fn take(agent: &Agent, host: usize) -> Vec<FormerHold> {
     let mut http = agent.http();
     let session = http.register(&json!({"keepalive_ms": 600_000}));
     let take = |i| {
         let name = format!("of-{host}-{i}");
         let held = http.acquire(session.session, "leader", &name, &json!({"ttl_ms": LOST_TTL_MS}));
         let (page, fence) = (PathBuf::from(&session.page), Arc::default());
-        Held { name, page, slot: held.slot, hold: held.hold, token: held.token, fence }
+        FormerHold { name, page, slot: held.slot, hold: held.hold, token: held.token, fence }
     };
     (0..EACH).map(take).collect()
 }
 
 /// Has a program of another agent take each of these as soon as it can. It writes to the guarded resource then, and
 /// the former holder does as long as it believes to hold it.
-fn steal(socket: &Path, theirs: &[Held]) -> usize {
+fn steal(socket: &Path, theirs: &[FormerHold]) -> usize {
     let mut http = Http::new(socket);
     let session = http.register(&json!({"keepalive_ms": 600_000}));
     let page = PathBuf::from(&session.page);
-    let mut missing: Vec<&Held> = theirs.iter().collect();
+    let mut missing: Vec<&FormerHold> = theirs.iter().collect();
     let mut overlaps = 0;
     until("everything to be granted again", || {
         missing.retain(|held| {
@@ -77,7 +78,7 @@ fn steal(socket: &Path, theirs: &[Held]) -> usize {
 /// hold one.
 #[track_caller]
 pub fn nobody_overlaps(agents: &[Agent], lose: impl FnOnce()) {
-    let held: Vec<Vec<Held>> =
+    let held: Vec<Vec<FormerHold>> =
         agents.iter().enumerate().map(|(host, agent)| take(agent, host)).collect();
     lose();
     let overlaps: usize = std::thread::scope(|scope| {
@@ -93,4 +94,15 @@ pub fn nobody_overlaps(agents: &[Agent], lose: impl FnOnce()) {
     });
     assert_eq!(overlaps, 0, "pairs of holders that overlap by valid-until");
     held.iter().flatten().for_each(|held| held.fence.refused_nobody());
+}
+
+/// Expects that each agent grants new holds as soon as its store is up: nothing was lost.
+#[track_caller]
+pub fn grants_go_on(agents: &[Agent]) {
+    for agent in agents {
+        until("the store to be up", || agent.http().status().upstream.state == UpstreamState::Up);
+        let mut http = agent.http();
+        let session = http.register(&json!({})).session;
+        http.acquire(session, "leader", &format!("new-{session}"), &json!({}));
+    }
 }

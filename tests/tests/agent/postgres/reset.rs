@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::json;
 use tenure::wire::{Code, UpstreamState};
 use tenure_tests::harness::{
-    Agent, Campaigner, Client, LOST_TTL_MS, Postgres, SharedStore, binary, nobody_overlaps,
-    start_agent, until,
+    Agent, Campaigner, Client, LOST_TTL_MS, Postgres, SharedStore, binary, grants_go_on,
+    nobody_overlaps, start_agent, until,
 };
 
 /// Has a base backup take the place of a server.
@@ -49,12 +49,7 @@ fn a_restart_of_postgres_is_no_loss() {
     http.acquire(session, "leader", "role", &json!({}));
     server.kill();
     server.start_again();
-    for agent in &agents {
-        until("it to be back", || agent.http().status().upstream.state == UpstreamState::Up);
-        let mut http = agent.http();
-        let session = http.register(&json!({})).session;
-        http.acquire(session, "leader", &format!("new-{session}"), &json!({}));
-    }
+    grants_go_on(&agents);
 }
 
 #[test]

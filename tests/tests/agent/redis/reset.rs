@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::json;
 use tenure::wire::{Code, UpstreamState};
 use tenure_tests::harness::{
-    Agent, Campaigner, Client, Fleet, LOST_TTL_MS, RedisServer, Sentinel, binary, nobody_overlaps,
-    start_agent, until,
+    Agent, Campaigner, Client, Fleet, LOST_TTL_MS, RedisServer, Sentinel, binary, grants_go_on,
+    nobody_overlaps, start_agent, until,
 };
 
 #[test]
@@ -90,12 +90,7 @@ fn a_restart_with_its_data_is_no_loss() {
     http.acquire(session, "leader", "role", &json!({}));
     redis.kill();
     redis.start_again();
-    for agent in &agents {
-        until("it to be back", || agent.http().status().upstream.state == UpstreamState::Up);
-        let mut http = agent.http();
-        let session = http.register(&json!({})).session;
-        http.acquire(session, "leader", &format!("new-{session}"), &json!({}));
-    }
+    grants_go_on(&agents);
 }
 
 /// Two agents of a Redis that lost a hold of ten minutes.
