@@ -139,7 +139,7 @@ pub struct Wanted<'a> {
     pub daemon: &'static str,
     pub runtime_dir: (&'a Path, u32),
     pub state_dir: (&'a Path, u32),
-    /// Nobody named the runtime directory.
+    /// True if the runtime directory is the default.
     pub is_default: bool,
 }
 
@@ -166,7 +166,7 @@ pub fn prepare(wanted: Wanted<'_>) -> Result<Prepared, PrepareError> {
     if runtime_dir.is_on_disk() == Some(true) {
         let path = runtime_dir.path().display();
         let advice = "beats and answers wait while that is slow; use a directory in memory (tmpfs), such as one in /run";
-        // No warning of a choice that nobody made.
+        // A default is no reason for a warning.
         match wanted.is_default {
             true => info!("runtime_dir {path}, the default, lies on a disk: {advice}"),
             false => warn!("runtime_dir {path} lies on a disk: {advice}"),

@@ -23,7 +23,7 @@ const INSTANTS: u64 = 8;
 /// … but no two instants are nearer to each other.
 const INSTANTS_APART_MS: u64 = 32;
 
-/// Characters of the cause of a failed renewal that are told with the loss: a change has 1024 bytes for them.
+/// Most characters of a failed renewal's cause in the words of a loss: a change has 1024 bytes for them.
 const CAUSE_MAX: usize = 200;
 
 /// When to beat next. Beats of one rhythm meet on a grid of at most an eighth of it, so that thousands

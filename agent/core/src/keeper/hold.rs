@@ -69,20 +69,20 @@ pub(super) struct Beats {
     pub(super) beaten_before: Option<CallId>,
     /// A hint came while a call was on its way: ask once more.
     pub(super) again: bool,
-    /// While it waits: until when the store keeps its place, as the latest answer said.
+    /// Waiters only: until when the store keeps the place, by its latest answer.
     pub(super) kept_until: Boottime,
     /// Failed calls in a row.
     pub(super) failures: u32,
-    /// The reason of its jeopardy.
+    /// The reason for the jeopardy of the hold.
     pub(super) doubt: Option<Box<Doubt>>,
     pub(super) next: Alarm,
 }
 
-/// Renewals of a hold fail.
+/// The failed renewals of a hold.
 #[derive(Debug)]
 pub(super) struct Doubt {
     pub(super) since: Boottime,
-    /// Of the latest failure.
+    /// The cause of the latest failure.
     pub(super) cause: Arc<str>,
 }
 

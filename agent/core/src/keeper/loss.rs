@@ -16,7 +16,7 @@ use super::timers::Timer;
 use crate::model::{ClaimId, Revocation};
 use crate::time::Boottime;
 
-/// An agent that sees the end of a hold so much later has not run meanwhile: it was stopped, or began again since.
+/// An agent that sees the end of a hold this much late did not run meanwhile: it was stopped or restarted.
 const STOOD_STILL_MIN: Duration = Duration::from_millis(500);
 
 impl Keeper {
@@ -112,7 +112,7 @@ impl Keeper {
         }
     }
 
-    /// What kept a hold that has run out from being renewed, as far as this agent knows.
+    /// The reason for which an expired hold was not renewed, as far as this agent knows.
     fn why_lost(&self, now: Boottime, hold: &Hold, reason: LostReason) -> Option<String> {
         match (reason, self.agent.woke, &hold.beats.doubt) {
             _ if !hold.is_held() => None,

@@ -24,10 +24,10 @@ const FOLLOWS_AFTER: Duration = Duration::from_millis(1);
 /// Most earlier waiters that are looked at in one go after a waiter was dropped.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Waiters of a queue were dropped, and have not all claimed again.
+/// The state of a queue whose dropped waiters have not all claimed again.
 #[derive(Debug, Default)]
 pub(super) struct Requeue {
-    /// Earlier waiters up to this place were looked at.
+    /// The place up to which earlier waiters were checked.
     asked_to: Option<Place>,
     /// The store has lost its data: no place is sure.
     has_lost_all: bool,
@@ -44,7 +44,7 @@ impl LocalQueue {
         }
     }
 
-    /// True if it stood in line here.
+    /// True if the waiter stood in line here.
     pub(super) fn leave_line(&mut self, place: Place) -> bool {
         let was_there = self.refused.remove(place).is_some();
         if self.refused.is_empty() {
@@ -71,7 +71,7 @@ impl Keeper {
         true
     }
 
-    /// A claim's time has come to be sent again. Earlier waiters that may have been dropped come first.
+    /// Sends a claim again that is due. Earlier waiters that may have been dropped come first.
     pub(super) fn claim_in_turn(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (place, resource) = (hold.place(), hold.claim.resource.clone());
@@ -84,7 +84,7 @@ impl Keeper {
         }
     }
 
-    /// True if an earlier waiter in line has not claimed yet, and will have this one follow.
+    /// True if an earlier waiter in line has yet to claim; this waiter follows it.
     fn follows_another(&self, now: Boottime, place: Place, resource: &Resource) -> bool {
         let queue = self.queues.get(resource);
         let Some(queue) = queue.filter(|queue| queue.refused.get(place).is_some()) else {
@@ -97,7 +97,7 @@ impl Keeper {
         })
     }
 
-    /// A waiter claims once the earlier ones are settled. The timer is for ones that settle without an answer.
+    /// A waiter claims once the earlier ones are settled. The timer serves when they settle without an answer.
     fn claim_when_settled(&mut self, now: Boottime, id: ClaimId, resource: &Resource) {
         let is_unsure = self.queues.get(resource).is_some_and(|queue| !queue.unsure.is_empty());
         self.claim_later(now, id, if is_unsure { self.settings.retry_max } else { FOLLOWS_AFTER });
@@ -144,7 +144,7 @@ impl Keeper {
             return self.claim_unless_barred(now, id);
         }
         if let Some(hold) = self.holds.change(id, Stage::Queued) {
-            // Its new place is told, be it the same.
+            // The waiter is told its new place, even if that equals the old one.
             hold.caller.position = None;
             self.timers.set(&mut hold.beats.next, Timer::Beat(id), None);
         }
@@ -156,14 +156,15 @@ impl Keeper {
             let requeue = queue.requeue.get_or_insert_default();
             requeue.has_lost_all |= has_lost_all;
         }
-        // After the other answers of this call: they may be of waiters that asked earlier. The others follow the first.
+        // The other answers of this call may be about earlier waiters, so that the claim waits for them. Later waiters
+        // follow the first.
         let front = self.queues.get(&resource).and_then(|queue| queue.refused.front());
         if front.is_some_and(|(first, _)| first == place) {
             self.claim_later(now, id, FOLLOWS_AFTER);
         }
     }
 
-    /// True if no earlier waiter of this host may have been dropped. Asks for some of the unknown ones.
+    /// True if no earlier waiter of this host may have been dropped. Asks the store about some waiters in doubt.
     fn is_its_turn(&mut self, now: Boottime, place: Place, resource: &Resource) -> bool {
         self.forget_unsure_ones(resource);
         let Some(queue) = self.queues.get_mut(resource) else { return true };

@@ -85,7 +85,7 @@ pub struct Ending {
     /// The words for somebody who took it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Arc<str>>,
-    /// For how long after its end it is kept from others, as its holder had asked.
+    /// How long the hold is kept from others after its end, as its holder asked.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub kept: Duration,
 }

@@ -27,18 +27,18 @@ pub struct Program {
 /// Most bytes of a command line that are kept.
 pub const COMMAND_BYTES_MAX: usize = 256;
 
-/// Programs that are known by what they run. `python3.13` is one of them, too.
+/// Programs that people know by the script that they run. A version counts as the same program: `python3.13`.
 const INTERPRETERS: [&str; 14] = [
     "bash", "bun", "dash", "deno", "fish", "java", "node", "perl", "php", "python", "ruby", "sh",
     "uv", "zsh",
 ];
-/// Their options before the name of what they run.
+/// Options of interpreters whose value is the module or archive that is run.
 const NAMING: [&str; 2] = ["-m", "-jar"];
-/// Their options before something else that may look like a file.
+/// Options of interpreters whose value may look like a script, and is none.
 const LOADING: [&str; 4] = ["--import", "--loader", "--require", "--with"];
 
 impl Program {
-    /// The name by which people know it: that of the script, if an interpreter runs one, else that of the program.
+    /// The name that people know: that of the script, if an interpreter runs one, else that of the program.
     pub(crate) fn name(&self) -> Option<String> {
         let mut words = self.command.as_deref()?.split(' ');
         // A login shell is `-bash`, and some programs write a state behind `nginx:`.
@@ -77,7 +77,7 @@ pub struct Peer {
     pub quota: Quota,
 }
 
-/// What an interpreter with these arguments runs, as far as that can be seen without knowing all of its options.
+/// The script, module or archive that an interpreter runs by these arguments, as far as the options above tell.
 fn script<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     while let Some(word) = words.next() {
         if NAMING.contains(&word) {
@@ -86,7 +86,7 @@ fn script<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
         if LOADING.contains(&word) {
             words.next();
         } else if word.starts_with('-') && !word.starts_with("--") {
-            // `-c`, `-lc`, `-e`, `-r`, `-p`, `-cp`: a text to run, or a file that is loaded before.
+            // `-c`, `-lc`, `-e`, `-r`, `-p`, `-cp`: a text that is run, or a file that is loaded before the script.
             if word.contains(['c', 'e', 'p', 'r']) {
                 return None;
             }

@@ -83,7 +83,7 @@ impl<K: Ord + Copy> Queue<K> {
         self.iter_after(None)
     }
 
-    /// The same of those behind a key, if one is given.
+    /// The entries after a key, or all entries without one; next first.
     pub fn iter_after(&self, key: Option<K>) -> impl Iterator<Item = (K, ClaimId)> {
         let mut path: Vec<&Node<K>> = Vec::new();
         let mut down = self.root.as_deref();

@@ -20,9 +20,9 @@ use super::standing::complete;
 use super::validate;
 use crate::heart::{Acquisition, CallError};
 
-/// A holder that was renewed since has not ended.
+/// A holder that was renewed within this time has not ended.
 const JUST_RENEWED_MS: u64 = 500;
-/// The longest that a refusal waits for what the history says of the holder.
+/// Longest time that a refusal waits for the history of its holder.
 const PAST_ANSWER_MAX: Duration = Duration::from_millis(250);
 
 impl Body for Acquire {
@@ -71,7 +71,7 @@ async fn ask_keeper(
         check_policy(context, connection, &ask).await?;
     }
     if let Err(problem) = check_fleet(context, &ask) {
-        // A session that is unknown is told so first.
+        // An unknown session is refused as such, before any other reason.
         context.heart.lookup(connection.caller(), ask.session).await?;
         return Err(problem.into());
     }
@@ -85,8 +85,8 @@ async fn ask_keeper(
     }
 }
 
-/// A refusal that says of a holder of another host that has ended until when it is kept. Its history tells, which is asked
-/// for at most [`Context::pasts`] at a time, and only where the holder has not just been renewed.
+/// Completes a refusal if its holder, on another host, has ended: until when the hold is kept. The store's history
+/// tells; at most [`Context::pasts`] calls ask for one at a time, and none if the holder was renewed just now.
 async fn with_its_end(context: &Context, connection: &Connection, mut refusal: Refusal) -> Refusal {
     let (Refusal::Contended { resource, holder: Some(holder), .. }
     | Refusal::WaitTimeout { resource, holder: Some(holder), .. }) = &mut refusal

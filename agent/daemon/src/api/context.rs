@@ -52,7 +52,7 @@ pub struct Context {
     pub policy: SharedPolicy,
     pub metrics: Arc<Metrics>,
     pub log: Filter,
-    /// Histories that are asked for at once, to say of holders that refusals name that they have ended.
+    /// Permits for histories: refusals ask the store for a few at once, to learn whether the holder has ended.
     pub pasts: tokio::sync::Semaphore,
     /// Held while the upstream is examined.
     pub examining: tokio::sync::Mutex<()>,

@@ -129,7 +129,7 @@ fn detail(refusal: &Refusal) -> String {
         }
         Refusal::WaitTimeout { resource, waited, holder, .. } => {
             let Resource { kind, name, .. } = resource;
-            // A client asks for what is left of its patience: 5 s are 4.99 s.
+            // A client sends the rest of its time-out: 5 s arrive as 4.99 s.
             let waited = brief(*waited + Duration::from_millis(50));
             let held = holder.as_ref().map(|holder| {
                 let who = format!("{} on {}", escaped(&holder.name), escaped(&holder.host));

@@ -36,7 +36,7 @@ pub(super) async fn standing(
     long_json(context.heart.budget(), connection.peer().uid, &standing)
 }
 
-/// A standing with the processes of holders on other hosts, and the ends of those that are kept, as their agents told.
+/// Adds to a standing, from the store's history, the processes of holders on other hosts and the ends of kept holds.
 pub(super) async fn standing_of(
     context: &Context,
     connection: &Connection,
@@ -57,12 +57,12 @@ pub(super) async fn standing_of(
     Ok(standing)
 }
 
-/// True of a holder whose process, or whose end, its history may tell.
+/// True if the history may have the holder's process or end.
 fn lacks_its_past(holder: &Holder) -> bool {
     holder.is_of_tenure() && (holder.pid.is_none() || holder.kept_ms.is_some())
 }
 
-/// Adds to a holder what the history of its resource tells of it.
+/// Adds to a holder its process and its end, from the history of its resource.
 pub(super) fn complete(holder: &mut Holder, changes: &[HistoryEntry]) {
     let token = holder.token;
     let any = changes.iter().find(|change| change.token == token);

@@ -25,7 +25,7 @@ use crate::policy::SharedPolicy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 
-/// Histories that refusals ask the store for at once.
+/// Most histories that refusals ask the store for at once.
 const PASTS_AT_ONCE: usize = 16;
 
 /// Why the agent cannot start.

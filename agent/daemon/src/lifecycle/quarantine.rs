@@ -60,7 +60,7 @@ pub fn end_quarantine(socket: &Path, yes: bool) -> Result<String, QuarantineErro
             Ok(QuarantineEnded { ended: true, left_ms }) => {
                 Ok(format!("ended, {} s before its time", left_ms.div_ceil(1000)))
             }
-            // One of a store behind a gateway is not the agent's to end.
+            // No agent can end the quarantine of a store behind a gateway.
             _ => match ask("GET", "/readyz")? {
                 (200, _) => Ok("there is no quarantine".to_owned()),
                 (_, body) => Err(QuarantineError::Refused(detail(&body))),

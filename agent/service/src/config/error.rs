@@ -22,7 +22,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The variable of the environment, if it is one.
+    /// The environment variable, if the value came from one.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Origin::Environment(variable) => Some(variable),

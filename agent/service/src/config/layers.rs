@@ -192,7 +192,7 @@ impl<C: Configuration> Loaded<C> {
             };
             // A variable that was made of a file may end with the file's line break.
             let text = text.trim_ascii_end();
-            // Clients take one that is empty for none, too.
+            // Clients ignore an empty variable, too.
             let is_shared = C::SHARED.iter().any(|(shared, _)| shared == variable);
             if !(text.is_empty() && is_shared) {
                 self.set(key, text, origin)?;

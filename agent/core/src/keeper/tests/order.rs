@@ -35,7 +35,7 @@ fn are_granted_in_turn(bench: &mut Bench, waiters: &[(Uuid, Waiting)]) {
 
 #[test]
 fn waiters_that_an_outage_dropped_keep_their_order_also_before_those_that_came_later() {
-    // A later one asks before the first retry after the outage, or after some of them.
+    // A later waiter asks before the first retry after the outage, or after some retries.
     for (kind, after_ms) in ["leader", "semaphore", "lease"]
         .into_iter()
         .flat_map(|kind| [0, 40, 300].map(|ms| (kind, ms)))

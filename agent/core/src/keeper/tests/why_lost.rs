@@ -34,7 +34,7 @@ impl Scene {
         lost.expect("it is lost").detail
     }
 
-    /// The same words in the event and in the history, which begin so.
+    /// Event and history have the same words, which begin with these.
     #[track_caller]
     fn says(&mut self, beginning: &str) {
         let why = self.why_lost();
