@@ -75,7 +75,7 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
     vec![quorum, nodes, alike, room(node)]
 }
 
-/// PURE. The words about an even number of voters, which survives no more losses than one less.
+/// PURE. The words about an even number of voters, which survives no more losses than one voter fewer.
 pub fn even_voters(voters: usize) -> Option<String> {
     let is_even = voters > 0 && voters.is_multiple_of(2);
     is_even.then(|| {

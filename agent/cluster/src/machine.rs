@@ -297,12 +297,12 @@ impl Image {
         self.version
     }
 
-    /// The greatest token that its cluster may have granted before it was taken.
+    /// The greatest token that the cluster may have granted before the image was taken.
     pub fn last_token(&self) -> u64 {
         self.last_token
     }
 
-    /// The longest ttl that anybody has asked for before it was taken.
+    /// The longest ttl that a program asked for before the image was taken.
     pub fn longest_ttl(&self) -> Duration {
         self.longest_ttl
     }

@@ -48,8 +48,8 @@ impl Survivor {
         let mut replay = Replay::of(images.kept().await?)?;
         let last = log.get_log_state().await?.last_log_id.map(|id| id.index);
         let end = last.map_or(0, |last| last + 1);
-        // Also the entries of which this node does not know that they were committed: a majority that is gone may have
-        // told others of them, and the rest was asked for, with an outcome that is not known.
+        // Entries that may be uncommitted count, too: the lost majority may have committed and answered them, and to
+        // the clients of the others the outcome is unknown.
         while replay.next < end {
             let entries = log.limited_get_log_entries(replay.next, end).await?;
             if entries.is_empty() {
@@ -78,11 +78,11 @@ impl Survivor {
         self.backup.image.cluster()
     }
 
-    /// Has the node never run again, since another cluster goes on from it.
+    /// Retires the node for good: another cluster was recovered from its data.
     ///
     /// # Errors
     ///
-    /// When that cannot be written.
+    /// When the mark cannot be written.
     pub fn retire(&self) -> io::Result<()> {
         let own = self.cluster();
         self.folder.retire(&format!(
@@ -116,7 +116,7 @@ impl Replay {
                 self.members = members.map(|(id, it)| (*id, it.address.clone())).collect();
             }
             EntryPayload::Normal(command) => {
-                // As a node follows its leader. A cluster begins once: the time of another beginning is none of it.
+                // As on a running node the time is the leader's. A cluster begins once: a second `Found` sets no time.
                 let is_another = matches!(command.operation, Operation::Found(_));
                 if !is_another || self.machine.cluster().is_none() {
                     self.stamp = command.at;

@@ -208,7 +208,7 @@ fn uids(text: &str) -> Result<Vec<u32>, Refusal> {
     })
 }
 
-/// A host and a port, where a node is found.
+/// The host and the port of a node.
 ///
 /// # Errors
 ///

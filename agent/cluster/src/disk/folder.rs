@@ -31,7 +31,7 @@ const PLACE: &str = "place";
 const PLACE_BYTES_MAX: u64 = 8192;
 /// The reason for which its node must not run again.
 const CONDEMNED: &str = "condemned";
-/// Another cluster goes on from it. It can be read again for that.
+/// Another cluster was recovered from the folder, which can be read for that again.
 const RECOVERED: &str = "recovered";
 const CONDEMNED_BYTES_MAX: u64 = 1024;
 /// Ids are numbers that every reader of JSON takes exactly.
@@ -56,9 +56,9 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// When it cannot be used or another process has it. [`Unusable`] where trying again does not help: it is a copy,
-    /// was last used on another machine, is damaged, its node differed from the others, another cluster goes on from it,
-    /// or a newer program has written it.
+    /// When the folder cannot be used or another process has it. [`Unusable`] where a retry does not help: the folder
+    /// is a copy, was last used on another machine, is damaged, or is of a newer program; its node differed from the
+    /// others; or another cluster was recovered from the folder.
     pub fn open(path: &Path) -> io::Result<Folder> {
         Folder::checked(path, |directory| {
             check_machine(directory)?;
@@ -67,12 +67,12 @@ impl Folder {
         })
     }
 
-    /// Opens the folder of a node that has stopped, to read it. It may be a copy, and another cluster may go on from
-    /// it.
+    /// Opens the folder of a stopped node for reading, also a copy, and also after a cluster was recovered from the
+    /// folder.
     ///
     /// # Errors
     ///
-    /// As [`Folder::open`]; also when there is none.
+    /// As [`Folder::open`]; also when the folder does not exist.
     pub fn survivor(path: &Path) -> io::Result<Folder> {
         let log = path.join(log::FILE);
         let found = fs::metadata(&log).map_err(|error| {
@@ -92,11 +92,11 @@ impl Folder {
         Folder::checked(path, |_| check_condemned(path, &[CONDEMNED]))
     }
 
-    /// Has the node in it never run again: another cluster goes on from it.
+    /// Retires the node of the folder for good: another cluster was recovered from its data.
     ///
     /// # Errors
     ///
-    /// When that cannot be written.
+    /// When the mark cannot be written.
     pub fn retire(&self, cause: &str) -> io::Result<()> {
         mark(&self.path, RECOVERED, cause)
     }
@@ -264,8 +264,8 @@ fn check_place(directory: &Directory) -> Result<(), Fault> {
     Ok(file.write_all(here.as_bytes())?)
 }
 
-/// A node that differs from its cluster would differ again, and one whose cluster was recovered would be of the old
-/// one.
+/// A node whose state differs from its cluster's would differ again. A node of a recovered cluster would still be one
+/// of the old cluster.
 fn check_condemned(path: &Path, marks: &[&str]) -> Result<(), Fault> {
     for name in marks {
         let mut cause = String::new();

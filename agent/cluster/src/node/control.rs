@@ -16,7 +16,7 @@ use crate::net::{IMAGE_MAX, PART};
 
 /// The shortest rest after a restore that is not given: nobody need have asked for a ttl before the backup.
 const QUARANTINE_MIN: Duration = Duration::from_secs(90);
-/// Grants that a cluster can have made after its last entry that is known: those of a week at 7000 a second.
+/// Most grants of a cluster after its last known entry: those of a week at 7000 a second.
 const GRANTS_MAX: u64 = 1 << 32;
 pub(super) const ASTRAY: &str = "the leader answers another question";
 /// The time in which an image is kept, and the log before it goes.
@@ -50,8 +50,9 @@ impl Office {
     }
 }
 
-/// PURE. The floor of tokens that are greater than all that was granted after an image. The clock on the wall is above those
-/// as a rule: a cluster grants less than one in a microsecond. It may have been set back, or the cluster may be young.
+/// PURE. A floor above all tokens that were granted after an image. The wall clock in µs is above them as a rule: a
+/// cluster grants less than one a microsecond. The image's last token counts, too, since the clock may have been set
+/// back.
 fn floor_after(image: &Image, wall_us: u64) -> u64 {
     wall_us.max(image.last_token().saturating_add(GRANTS_MAX))
 }

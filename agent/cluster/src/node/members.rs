@@ -126,7 +126,7 @@ impl Node {
     pub fn nodes(&self) -> Nodes {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
         let voters = metrics.membership_config.membership().voter_ids().count();
-        // A leader that no majority answers leads nobody: operators count leaders to see that.
+        // A leader without a majority does not count: operators count leaders to see whether the cluster serves.
         let leads = self.view().leader == Some(self.0.id);
         let applied = metrics.last_applied.map_or(0, |id| id.index);
         let silent = self.silent().len();
@@ -311,7 +311,7 @@ mod tests {
         // It goes on telling the one that it reaches that it leads.
         until(|| second.view().leader.is_none() && second.leader() == Some(first.id())).await;
         assert!(second.silence() < SILENCE_MAX);
-        // Operators count those that lead.
+        // A leader without a majority does not count as a leader.
         until(|| !first.nodes().leads).await;
         assert_eq!(first.leader(), Some(first.id()), "it has not noticed");
     }

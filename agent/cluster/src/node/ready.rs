@@ -14,17 +14,17 @@ const BEHIND_MAX: u64 = 1000;
 /// The facts that decide whether a node serves.
 #[derive(Default)]
 pub(super) struct Service {
-    /// The reason for which it serves nobody any more.
+    /// The reason for which the node serves no requests any more.
     pub(super) halted: watch::Sender<Option<String>>,
-    /// Since it started it has applied what its cluster had.
+    /// True once the node has applied every entry that its cluster had after the start.
     has_caught_up: AtomicBool,
 }
 
 impl Node {
-    /// Waits until this node has applied what the cluster had when it was asked after the start.
+    /// Waits until this node has applied every entry that the cluster had after the node's start.
     pub(crate) async fn catch_up(self) {
         while self.halted().is_none() {
-            // Each question waits for a leader.
+            // Each of these calls waits for a leader.
             if self.question(Question::Latest).await.is_ok() {
                 self.0.service.has_caught_up.store(true, Ordering::Release);
                 return;
@@ -32,8 +32,8 @@ impl Node {
         }
     }
 
-    /// The reason for which no requests should be sent to this node yet. A majority that is lost later is none: the
-    /// refusals of the gateway say that better than a node that balancers hide.
+    /// The reason for which no requests should be sent to this node yet. A majority that is lost later is no such
+    /// reason: clients then see the gateway's refusals, which balancers would hide.
     pub(crate) fn unready(&self) -> Option<String> {
         if let Some(cause) = self.halted() {
             return Some(cause);

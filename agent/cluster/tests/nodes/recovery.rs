@@ -49,7 +49,7 @@ async fn a_survivor_goes_on_as_another_cluster_with_its_holds_and_greater_tokens
     until("the survivor to have it", async || nodes[2].node.view().applied >= applied).await;
     let old = nodes[2].cluster();
     let (folder, listener) = nodes.pop().unwrap().stop().await;
-    // Of the majority only; the survivor never hears of it.
+    // Only the majority has this release: the survivor never receives it.
     assert_eq!(nodes[0].node.ask(release(1)).await.unwrap(), Answer::Released(true));
     let second = token(&nodes[0].node.ask(claim(2, false)).await.unwrap());
     assert!(second > first);
@@ -58,7 +58,7 @@ async fn a_survivor_goes_on_as_another_cluster_with_its_holds_and_greater_tokens
 
     let (new, _) = recover(&folder).await;
     assert_ne!(new.cluster(), old);
-    // The holder that the folder knows goes on, and the other one is told that it has lost.
+    // The holder in the folder keeps its hold, and the later holder loses its own.
     assert!(matches!(beaten(&new.node, 1).await, BeatAnswer::Held { token, .. } if token == first));
     assert!(matches!(beaten(&new.node, 2).await, BeatAnswer::Gone(_)));
     assert_eq!(new.node.ask(release(1)).await.unwrap(), Answer::Released(true));
@@ -97,7 +97,7 @@ async fn an_entry_that_was_not_known_to_be_committed_is_not_lost() {
     for other in nodes.drain(..) {
         other.node.stop().await;
     }
-    // Whether others had it, and were told of it, nobody knows any more.
+    // The outcome is unknown: the lost majority may have committed the claim.
     leads.node.ask(claim(1, false)).await.unwrap_err();
     let applied = leads.node.view().applied;
     let (folder, _) = leads.stop().await;
@@ -113,7 +113,7 @@ async fn a_cluster_is_recovered_a_second_time_from_an_image_and_what_follows_it(
     let mut nodes = cluster(1).await;
     let first = token(&nodes[0].node.ask(claim(1, false)).await.unwrap());
     let (folder, _) = nodes.pop().unwrap().stop().await;
-    // It begins with an image, which has the place of its log.
+    // The new cluster's folder begins with an image instead of a log.
     let (new, once) = recover(&folder).await;
     assert!(matches!(beaten(&new.node, 1).await, BeatAnswer::Held { token, .. } if token == first));
     new.node.ask(release(1)).await.unwrap();
