@@ -139,7 +139,7 @@ impl ClusterCommand {
     }
 }
 
-/// The way to a node, or to the one of this host.
+/// The way to a node, by default to this host's.
 fn way(stores: &Stores, node: Option<&str>) -> anyhow::Result<Client> {
     let client = tenure_cluster::client(stores, node);
     client.map_err(|broken| Error::msg(format!("{} {}", broken.key, broken.rule)))

@@ -19,7 +19,7 @@ const NO_PLACE: &str = "where are the keys? Give the settings of the gateway (--
 /// Said where nobody could note that a join key was used.
 const NOT_IN_FILE: &str = "--once: join keys take keys in a Redis or Postgres, where their use is noted, and these are in a file: give \
      --keys-in-store, and that store as --upstream, or leave --once out";
-/// Said of a key that was made just now: a gateway looks for new keys every second in the store, every two in a file.
+/// Printed with a new key: gateways look for new keys every second in the store, every two seconds in a file.
 const KNOWN_WITHIN: &str =
     "tenured-gateway: running gateways let this key in within 5 s; until then they answer 401";
 /// How a key is said to end.
@@ -199,11 +199,11 @@ pub(crate) fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> an
     runtime.context("cannot start")?.block_on(work)
 }
 
-/// Shows a key. Scripts read standard output, so that what people should know beside it goes elsewhere.
+/// Prints a key. Scripts read standard output, so that the hint for people goes to standard error.
 fn show(new: Option<New>) -> anyhow::Result<()> {
     let Some(new) = new else { return Ok(()) };
     say(&new.text)?;
-    // Without standard error the key is as good.
+    // The key is valid even if the hint cannot be printed.
     let _ = writeln!(io::stderr(), "{KNOWN_WITHIN}");
     Ok(())
 }

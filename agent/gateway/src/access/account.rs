@@ -256,7 +256,7 @@ impl Account {
     }
 }
 
-/// The outcome of a revocation, with its reason and for how long its losers are kept from it.
+/// The outcome of a revocation: its reason, and how long the losers may not acquire the resource again.
 fn revoked(count: u64, said: Option<&Revocation>) -> String {
     let mut outcome = format!("revoked {count}");
     if let Some(Revocation { reason, for_ms, .. }) = said {

@@ -99,11 +99,11 @@ pub struct Admission {
 /// The proof by which a caller was let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The gateway asks for none.
+    /// The gateway requires no proof.
     None,
     Key,
     Certificate,
-    /// The word of a reverse proxy.
+    /// The identity header of a reverse proxy.
     Proxy,
 }
 
@@ -115,7 +115,7 @@ pub struct Caller {
     /// `None` where it showed none.
     pub key: Option<KeyId>,
     proof: Proof,
-    /// When the certificate that it was let in by expires, or its proxy is to judge it anew, in s since 1970.
+    /// When the caller's certificate expires, or its proxy has to sign it in again, s since 1970.
     until: Option<u64>,
     /// `None` where it is not known.
     pub peer: Option<SocketAddr>,
@@ -189,7 +189,7 @@ pub struct Access {
     known: Known,
     /// The bounds of callers that a certificate lets in: their rights, and no others.
     certified: Arc<KeyBounds>,
-    /// The people that proxies sign in.
+    /// The way in which reverse proxies sign people in.
     sign_in: Option<SignIn>,
     /// There may be keys that the gateway does not know of.
     is_doubtful: AtomicBool,
@@ -260,11 +260,11 @@ impl Access {
         self
     }
 
-    /// The person that a proxy says a request is of; `None` for a caller that shows something itself.
+    /// The person whom a reverse proxy names for a request; `None` for a caller with a key of its own.
     ///
     /// # Errors
     ///
-    /// When the word of this proxy is not taken for it.
+    /// When the proxy's header is not accepted.
     pub fn person<B>(&self, request: &Request<B>) -> Result<Option<Caller>, Stranger> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
         let (Some(sign_in), Some(address)) = (&self.sign_in, peer) else { return Ok(None) };

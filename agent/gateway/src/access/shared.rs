@@ -21,7 +21,7 @@ const EXPIRED_KEPT_S: u64 = 24 * 60 * 60;
 #[derive(Debug, Clone)]
 pub struct StoreKeys(Arc<dyn Keyring>, Arc<Mutex<()>>, Arc<KeyCache>);
 
-/// The keys as they were read last, for a store that comes back without its data.
+/// The keys that were read last, for a store that comes back without its data.
 type KeyCache = std::sync::Mutex<Vec<KeyRecord>>;
 
 /// Why the keys of a store cannot be changed. They stay as they were, or the change is not whole and can be
@@ -59,8 +59,8 @@ impl StoreKeys {
         self.0.version().await
     }
 
-    /// All keys. One that cannot be read lets nobody in, and is logged. A store that came back without its data is
-    /// given those that were read last: with none at all every caller would be refused for good.
+    /// All keys. An unreadable key is logged, and admits no caller. A store that came back without its data gets the
+    /// keys that were read last: without keys it would have every caller refused for good.
     ///
     /// # Errors
     ///
@@ -102,13 +102,13 @@ impl StoreKeys {
     pub async fn ids(&self) -> Result<HashSet<KeyId>, Failure> {
         let mut ids = self.0.ids().await?;
         if ids.is_empty() && self.has_lost_all().await? {
-            // They were not taken out, and are put back when the store takes them.
+            // No administrator took these keys out: they are put back once the store takes writes.
             ids = self.kept().iter().map(|key| key.id.clone()).collect();
         }
         Ok(ids.iter().filter_map(|id| KeyId::parse(id)).collect())
     }
 
-    /// True if there were keys, and the store knows nothing of any.
+    /// True if the store had keys, and has lost all of them with its data.
     async fn has_lost_all(&self) -> Result<bool, Failure> {
         Ok(!self.kept().is_empty() && self.0.is_new().await?)
     }

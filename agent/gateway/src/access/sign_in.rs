@@ -21,7 +21,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How long a stream goes on before the proxy judges its reader anew, s.
 pub(super) const STREAM_SECONDS: u64 = 15 * 60;
 
-/// The bounds of some people.
+/// A section `[[people]]`: names, and the bounds of all people with these names.
 #[derive(Debug, Clone)]
 pub struct People {
     pub who: Globs,
@@ -35,7 +35,7 @@ pub struct SignIn {
     pub header: HeaderName,
     /// The proxies that may send it.
     pub proxies: Vec<Network>,
-    /// The first that fits counts.
+    /// The first section that matches a name counts.
     pub people: Vec<People>,
 }
 
@@ -61,7 +61,8 @@ impl SignIn {
         let name = self.name(headers).ok_or(Stranger::NoIdentity)?;
         let listed = self.people.iter().find(|people| people.who.is_match(name));
         let bounds = Arc::clone(&listed.ok_or(Stranger::Unlisted)?.bounds);
-        // The browser sends the proxy's cookie with whatever a page asks for. The origin itself was judged before.
+        // Browsers send the proxy's cookie with the requests of any page, so that a change has to name its origin. The
+        // origin itself was checked before.
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let is_same_origin = headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "same-origin");
         if !is_read && !is_same_origin && !headers.contains_key(header::ORIGIN) {
@@ -72,7 +73,7 @@ impl SignIn {
         Ok(Some((Certified { name: name.into(), mark, expires_at: now + STREAM_SECONDS }, bounds)))
     }
 
-    /// The one name in the header. A proxy that adds its own to that of a client has two.
+    /// The single name in the header. Two names mean that the proxy added its own to the client's.
     fn name<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let mut values = headers.get_all(&self.header).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };

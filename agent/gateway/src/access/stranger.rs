@@ -1,11 +1,11 @@
-//! Reasons for which callers are not let in, or not any longer.
+//! Reasons for which callers are not admitted, or not any longer.
 
-/// The reason for which a caller is not let in.
+/// The reason for which a caller is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stranger {
     #[error("a key is needed, in the header Authorization: Bearer KEY")]
     NoKey,
-    /// It says no more: whoever guesses learns nothing.
+    /// One text for unknown, revoked and expired keys, so that a caller who guesses keys learns nothing.
     #[error(
         "this key is not known, was revoked, or has expired; one that was just added to the store is known within \
          seconds, one in a file once the gateway has read that again; else ask the gateway's administrator for another"
@@ -13,7 +13,7 @@ pub enum Stranger {
     WrongKey,
     #[error("a certificate is needed that names one spiffe:// URI, or has one common name")]
     NoCertificate,
-    /// One that the gateway does not know, while it cannot ask the store.
+    /// A key that the gateway does not know, while the store does not answer.
     #[error("whether this key is good cannot be told while the store does not answer; try again")]
     Doubtful,
     #[error(
@@ -45,10 +45,10 @@ pub enum Stranger {
     NoOrigin,
 }
 
-/// The reason for which an admission holds no more.
+/// The reason for which an admission is no longer valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lapse {
-    /// Its certificate has expired, or its key is good no more, or for another principal.
+    /// The certificate has expired, or the key is no longer valid, or is another principal's.
     #[error(transparent)]
     Key(#[from] Stranger),
     #[error("the bounds of this key were changed; connect again to go by the new ones")]

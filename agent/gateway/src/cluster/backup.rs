@@ -43,7 +43,7 @@ fn every(text: &str) -> Result<Duration, String> {
 }
 
 impl BackupArgs {
-    /// Writes one, or one after the other.
+    /// Writes one backup, or one at each interval.
     pub(super) async fn run(&self, client: &Client) -> anyhow::Result<()> {
         let BackupArgs { file, from_folder, every, keep } = self;
         if let Some(every) = every {
@@ -52,7 +52,7 @@ impl BackupArgs {
         let mut to = create(file)?;
         let taken = write(client, from_folder.as_deref(), &mut to).await;
         let what = taken.inspect_err(|_| {
-            // Nobody is to take a part of it for a backup.
+            // A partial file must not pass for a backup.
             let _ = fs::remove_file(file);
         })?;
         say(&format!("{}: {what}", file.display()))
@@ -80,7 +80,7 @@ async fn write_every(
                 );
             }
         }
-        // Sleep of the machine does no harm.
+        // A sleep of the machine delays the next backup, and does no harm.
         let _ = tokio::time::timeout(every, pending::<()>()).await;
     }
 }
@@ -96,7 +96,7 @@ fn put(file: &Path, text: &str, keep: u16) -> io::Result<()> {
         |number: u16| if number == 0 { file.to_owned() } else { named(format!(".{number}")) };
     let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let new = named(".new".to_owned());
-    // Left by a command that was ended.
+    // A command that was killed leaves such a file.
     fs::remove_file(&new).or_else(|error| if is_missing(&error) { Ok(()) } else { Err(error) })?;
     let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     to.write_all(text.as_bytes()).and_then(|()| to.sync_all())?;
@@ -116,7 +116,7 @@ fn create(file: &Path) -> anyhow::Result<File> {
     made.with_context(|| format!("{}: must be a file that is not there yet", file.display()))
 }
 
-/// Writes a backup that a node takes now, or of the folder of one that has stopped; what it is.
+/// Writes a backup, taken now by a node or read from the folder of a stopped one; returns its description.
 async fn write(client: &Client, folder: Option<&Path>, to: &mut File) -> anyhow::Result<String> {
     let (text, what) = match folder {
         None => (client.backup().await?, String::new()),

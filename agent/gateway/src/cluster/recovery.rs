@@ -19,7 +19,7 @@ pub(super) async fn recover(
 ) -> anyhow::Result<()> {
     let survivor = Survivor::read(folder).await?;
     refuse_while_one_runs(&survivor, stores).await?;
-    // First: the answer may be lost, and a node of the old cluster beside the new one must not be.
+    // The old node is retired first: the answer may be lost, and the old node must not run beside the new cluster.
     let folder = folder.display();
     survivor.retire().with_context(|| format!("the folder {folder} cannot be marked"))?;
     let text = survivor.backup.text().into_bytes();
@@ -41,7 +41,7 @@ pub(super) async fn recover(
 async fn refuse_while_one_runs(survivor: &Survivor, stores: &Stores) -> anyhow::Result<()> {
     let old = survivor.cluster();
     for address in survivor.members.values() {
-        // Silence is the rule.
+        // A node that is gone gives no answer.
         if let Ok(Report::Status(status)) =
             way(stores, Some(address.as_str()))?.ask(Control::Status).await
             && status.cluster == Some(old)

@@ -120,7 +120,7 @@ impl Face {
         self.greet(call, self.access.caller(call))
     }
 
-    /// Writes down who was not let in.
+    /// Notes a refused caller in the audit trail.
     fn greet<B>(
         &self,
         call: &Call<B>,

@@ -37,9 +37,9 @@ struct StoreHealth {
     nodes: Option<Nodes>,
 }
 
-/// Tells whether requests may be sent here. A store that does not answer is no reason against it: a balancer
-/// would hide the refusals that say so. A node of a cluster that has not joined it, or not caught up, is one: the next
-/// node is not to be replaced before.
+/// Tells whether requests may be sent here. A store that does not answer does not make a gateway unready: balancers
+/// would hide the refusals that name the cause. A node that has not joined its cluster, or not caught up, is unready:
+/// a rolling update must not go on to the next node before.
 pub(super) async fn readyz(State(face): State<Arc<Face>>) -> Result<&'static str, Refused> {
     if face.drain.is_cancelled() {
         return Err(Refused::new(Code::Stopping, "the gateway is stopping"));

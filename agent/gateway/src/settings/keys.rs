@@ -62,7 +62,7 @@ fn networks(text: &str) -> Result<Vec<Network>, Refusal> {
     }
 }
 
-/// A header that no request has of its own accord.
+/// The header with a person's identity, which must be none that clients send anyway.
 fn identity_header(text: &str) -> Result<HeaderName, Refusal> {
     let refuse = |rule: &str| format!("must be {rule}, such as \"X-Forwarded-User\"");
     let name =

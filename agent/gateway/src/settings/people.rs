@@ -14,7 +14,7 @@ use crate::access::{KeyBounds, People, SignIn};
 
 pub(super) const LIST: List = List { name: "people", reloads: false };
 
-/// Most sections: each request of a person looks for its own.
+/// Most sections: each request of a person searches them.
 const PEOPLE_MAX: usize = 1000;
 const KEYS: [&str; 3] = ["who", "tenant", "rights"];
 

@@ -97,7 +97,7 @@ impl Asked {
         }
     }
 
-    /// What the run's last heartbeat for this mailbox told, until the next one tells it anew.
+    /// Status and numbers of the run's last heartbeat for this mailbox.
     fn last_told(&self) -> (Arc<str>, Numbers) {
         let known = self.runners().of(self.session, &self.resource);
         known

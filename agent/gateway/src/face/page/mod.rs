@@ -1,5 +1,5 @@
-//! The status page: plain files, which need no key. What they show they ask for with the key of whoever looks. The document
-//! of the calls for programs is such a file, too.
+//! The status page: plain files, which need no key. The page asks for its data with the reader's key. The document of
+//! the calls for programs is such a file, too.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

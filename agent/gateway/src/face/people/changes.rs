@@ -36,7 +36,7 @@ pub(in crate::face) struct Changes {
     readers: broadcast::Sender<Arc<Change>>,
     /// The resource that was told of last, and when.
     last: Mutex<Option<(Resource, Boottime)>>,
-    /// The latest that had a holder, oldest first.
+    /// The latest changes with a holder, oldest first.
     past: Mutex<VecDeque<PastChange>>,
 }
 
@@ -129,8 +129,8 @@ impl Changes {
         past.push_back(told);
     }
 
-    /// The changes that are kept and that a caller may be told, oldest first; of others without the right to follow them,
-    /// that something changed and no more.
+    /// The kept changes within a caller's bounds, oldest first. Without the right `audit` the caller sees of changes of
+    /// other principals only that they happened.
     pub(super) fn past(&self, caller: &Caller) -> Vec<PastChange> {
         let (mark, knows_all) = (caller.principal.mark, caller.has(Right::Audit));
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);

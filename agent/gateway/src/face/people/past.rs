@@ -1,4 +1,4 @@
-//! The past, for a page that is opened: of one resource from the store's history, of the fleet as far as it is known.
+//! The past on the status page: of one resource from the store's history, of the fleet as far as this gateway knows it.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ use crate::access::{Caller, Right};
 use crate::face::refused::Refused;
 use crate::face::{Face, owners};
 
-/// Resources of the listing whose history is read for that of the fleet: each is a question to the store.
+/// Most resources whose histories make up the history of the fleet: each is a call to the store.
 const READ_MAX: usize = 100;
 /// Most changes in an answer.
 const SHOWN_MAX: usize = 300;
@@ -53,10 +53,10 @@ struct Change {
 #[derive(Debug, Serialize)]
 struct HistoryDetails {
     host: Arc<str>,
-    /// Time for which it had been held at its end, ms.
+    /// How long the hold had lasted at its end, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_ms: Option<u64>,
-    /// The administrator that took it away.
+    /// The administrator who revoked the hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,8 +71,8 @@ struct HistoryDetails {
     command: Option<Arc<str>>,
 }
 
-/// Tells the past of a resource, which takes the right `history`; or that of the fleet: the changes that this gateway
-/// saw since it started, and for a key with that right the histories of the first resources that are listed.
+/// Answers with the past of one resource, which takes the right `history`, or of the fleet: the changes that this
+/// gateway saw since its start, and with that right the histories of the first resources of the listing.
 pub(super) async fn history(
     State(face): State<Arc<Face>>,
     request: Call,
@@ -125,7 +125,7 @@ async fn of_fleet(face: &Arc<Face>, caller: &Caller) -> Result<Vec<Change>, Refu
         let answers: Vec<_> = read.collect().await;
         entries = answers.into_iter().filter_map(Result::ok).flat_map(entries_of).collect();
     }
-    // A change that agents told the store is there with more words.
+    // The store's history has more details of the same change.
     let known: HashSet<_> = entries.iter().map(|it| (it.claim.0, it.what)).collect();
     let is_new =
         |told: &PastChange| told.recorded().is_none_or(|recorded| !known.contains(&recorded));
@@ -159,7 +159,7 @@ impl From<PastChange> for Change {
 }
 
 impl PastChange {
-    /// The change that it would be in the history of its resource.
+    /// Claim and change by which the history of the resource has the same.
     fn recorded(&self) -> Option<(Uuid, Happened)> {
         let what = match &*self.change {
             "granted" => Happened::Granted,

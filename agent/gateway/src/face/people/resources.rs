@@ -28,7 +28,7 @@ pub(super) const ROWS_MAX: usize = 100;
 pub(super) const TEXT_MAX: usize = 512;
 /// Questions for rows that the store has at a time: beats go between them.
 pub(super) const ASKED_AT_ONCE: usize = 8;
-/// A holder that was renewed since has not ended.
+/// A holder that was renewed within this time has not ended.
 const JUST_RENEWED: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Serialize)]
@@ -61,7 +61,7 @@ struct Row {
     error: Option<String>,
 }
 
-/// How many hold it, wait for it, or are announced, listed or not.
+/// The numbers of holders, waiters and announced sessions, listed or not.
 #[derive(Debug, Serialize)]
 struct Counts {
     holding: u64,
@@ -76,7 +76,7 @@ struct Term {
     ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     grace_ms: Option<u64>,
-    /// When the time of an exclusive holder is up unless it is renewed, ms; where the store tells.
+    /// Time until an exclusive holder expires unless it is renewed, ms; where the store tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs_out_ms: Option<u64>,
 }
@@ -224,7 +224,7 @@ async fn past(face: &Face, resource: &Resource, standing: &UpstreamStanding) -> 
     }
     match look(face, Request::History(resource.clone())).await {
         Ok(Answer::History(changes)) => changes,
-        // It only goes with the row.
+        // The row is shown without its history.
         Ok(_) | Err(_) => Vec::new(),
     }
 }

@@ -14,17 +14,17 @@ use crate::face::refused::Refused;
 use crate::face::{Face, calls};
 use crate::trail::By;
 
-/// The wish to take something away.
+/// The body of a revocation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
     tenant: Arc<str>,
     kind: Kind,
     name: Arc<str>,
-    /// Only the grant with this token: a holder that came since is left alone.
+    /// The grant to revoke: a later holder keeps its own.
     token: Option<u64>,
     reason: String,
-    /// How long the sessions that lose it may not have it again, ms.
+    /// How long the losers may not acquire the resource again, ms.
     #[serde(default)]
     for_ms: u64,
 }
@@ -35,7 +35,7 @@ pub(super) struct RevokeAnswer {
     revoked: u64,
 }
 
-/// Takes it away. Without the right `revoke` a caller may do so with its own holds alone.
+/// Revokes grants of a resource. Without the right `revoke` a caller may revoke its own holds alone.
 pub(super) async fn revoke(
     State(face): State<Arc<Face>>,
     request: Call,
