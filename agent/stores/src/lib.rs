@@ -43,9 +43,9 @@ pub struct Health {
     pub guarantee: Option<&'static str>,
     /// Why nothing can be granted now, if that is for a reason of this host.
     pub grants_nothing: Option<String>,
-    /// Why no requests should be sent to this process yet, where it is one of the nodes that keep it.
+    /// Why no requests should be sent to this process yet, where it is a node of the store.
     pub unready: Option<String>,
-    /// The end of its quarantine, if it lost data.
+    /// The end of the store's quarantine, if the store lost data.
     pub grants_at: Option<Boottime>,
     /// The nodes that keep it, where this process is one of them.
     pub nodes: Option<Nodes>,

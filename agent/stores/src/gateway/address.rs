@@ -24,7 +24,7 @@ use crate::remote::{
 use crate::settings::secret::{Secret, SecretSource};
 use crate::settings::tls::Trust;
 
-/// A gateway that lets a call wait for longer has to answer for itself, or is left for another one.
+/// A gateway that leaves a call unanswered for longer has to answer a probe, or the agent takes another gateway.
 const HANGS_AFTER_OF_SEVERAL: Duration = Duration::from_millis(250);
 /// The name of a gateway, for people.
 pub(super) const GATEWAY: &str = "the gateway";

@@ -47,7 +47,7 @@ pub struct StoreState {
     /// The reason for its being away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// It lost data, and grants nothing for so long, ms.
+    /// What is left of the store's quarantine, if the store lost data, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine_ms: Option<u64>,
 }
@@ -67,8 +67,8 @@ impl StoreState {
         !self.is_down
     }
 
-    /// True if there is nothing to tell to somebody who was told the other. How long a quarantine lasts is told again
-    /// and again: a loss that is found later may prolong it.
+    /// True if a reader of `other` needs no news of this state. The rest of a quarantine is always news: a loss that is
+    /// found later may prolong the quarantine.
     pub fn says_the_same(&self, other: &StoreState) -> bool {
         let none = [self, other].map(|it| it.quarantine_ms) == [None; 2];
         none && (self.is_down, &self.error) == (other.is_down, &other.error)

@@ -1,15 +1,15 @@
 //! PURE. What an agent concludes from calls that a gateway does not answer in time.
 //!
 //! How long a beat waits depends on the shortest ttl in it, and a store that is slow for one gateway is as slow for the
-//! others. So a late call has the agent ask the gateway for itself, which it answers without its store. A gateway that
+//! others. So after a late call the agent probes the gateway, which answers a probe without its store. A gateway that
 //! hangs, or is cut off, gives no answer, and is left. A gateway that answers is kept, unless its calls are late again
-//! and again, as with a bad way to the store. Where the next gateway is no better, it is kept for twice as many.
+//! and again, as with a bad way to the store. The next gateway is kept for twice as many late calls.
 
 use std::time::Duration;
 
 use tenure_core::time::Boottime;
 
-/// How long a gateway may take to answer for itself, if it never took longer …
+/// How long a gateway may take to answer a probe, if it never took longer …
 const ANSWER_MIN: Duration = Duration::from_millis(250);
 /// … and how many times as long as it took to let the agent in.
 const ANSWER_TIMES: u32 = 2;
@@ -25,9 +25,9 @@ pub(super) struct Lateness {
     last: Option<Boottime>,
     count: u32,
     most: u32,
-    /// The gateway that has to answer for itself.
+    /// The gateway that has to answer a probe.
     doubted: Option<usize>,
-    /// How long the one in use took to let the agent in.
+    /// How long the gateway in use took to let the agent in.
     took: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// A call to the gateway in use was late. True if it is to be left unasked.
+    /// Notes a late call to the gateway in use. True if the agent should leave the gateway without a probe.
     pub(super) fn is_too_often(&mut self, now: Boottime, gateway: usize) -> bool {
         if self.last.replace(now).is_none_or(|last| now.since(last) > ROW) {
             self.count = 0;
@@ -54,7 +54,7 @@ impl Lateness {
         true
     }
 
-    /// How long a gateway may take to let the agent in, of this time at most.
+    /// How long a gateway may take to let the agent in, `most` at most.
     pub(super) fn patience(&self, gateway: usize, most: Duration) -> Duration {
         match self.doubted == Some(gateway) {
             true => (self.took * ANSWER_TIMES).max(ANSWER_MIN).min(most),
@@ -62,7 +62,7 @@ impl Lateness {
         }
     }
 
-    /// A gateway has let the agent in, after this time, or has not.
+    /// Notes how long a gateway took to let the agent in; `None` if it did not.
     pub(super) fn answered(&mut self, gateway: usize, took: Option<Duration>) {
         self.doubted.take_if(|doubted| *doubted == gateway);
         if let Some(took) = took {

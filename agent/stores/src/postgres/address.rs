@@ -145,7 +145,7 @@ impl Address {
         clock: Clock,
     ) -> Result<(Connection, Server), ConnectError> {
         let refused = |error: Error| self.refused(peer, &error);
-        // Before anything is asked: what other connections learn meanwhile may be of a later moment.
+        // The view is taken before the first query: other connections may learn of a later state meanwhile.
         let view = self.epoch.ask(Duration::ZERO);
         let marker = format!("{:016x}", getrandom::u64().unwrap_or(1));
         let row = client
@@ -180,7 +180,7 @@ impl Address {
         self.look_for_pooler(peer, &client, &marker).await?;
         self.settle(&client).await.map_err(refused)?;
         self.check_marker(peer, &client, &marker).await?;
-        // Before the schema is looked at, which may write.
+        // Taken before the check of the schema, which may write.
         let written = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
         let written: i64 = client.query_one(written, &[]).await.map_err(refused)?.get(0);
         schema::prepare(peer, &mut client, &self.access.user).await?;

@@ -46,8 +46,8 @@ impl Connection {
         Ok(Connection { client, statements, marker, clock, epoch, epoch_id })
     }
 
-    /// Looks whether the store has lost anything that was known when this was `asked`. `written` is how much was
-    /// written after that.
+    /// Checks whether the store has lost data that was known when `view` was taken. `written` is how far the server had
+    /// written right after that.
     pub(super) async fn judge_epoch(
         &self,
         view: &EpochView,
@@ -67,12 +67,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what the answer to an operation, which is committed, tells of the store.
+    /// Takes the count of writes from the rows of a committed operation.
     fn see_writes(&self, operation: Operation, rows: &[Row]) {
         if !operation.tells_writes() {
             return;
         }
-        // One that has done nothing has written nothing either, and tells of what may not be durable.
+        // An operation without an effect has written nothing, and its count may not be durable yet.
         let wrote = |row: &&Row| row.try_get::<_, Option<&str>>(0).is_ok_and(|it| it.is_some());
         if let (Some(row), Some(id)) = (rows.iter().find(wrote), self.epoch_id.get())
             && let Ok(writes) = row.try_get::<_, i64>(1)
@@ -111,8 +111,8 @@ impl Connection {
     }
 }
 
-/// A claim that is taken back, for locks and rights, and then a row that upkeep removes, for the disk and for standbys
-/// that a commit waits for. The errors of the server before either are about all writes. The code is this block's own.
+/// A claim that is rolled back tests locks and rights; then a row that upkeep removes tests the disk, and standbys that
+/// a commit waits for. An error of the server before either concerns all writes. The error code is this block's own.
 const TRY_WRITE: &str = "do $$ begin \
     begin \
         perform tenure.claim(gen_random_uuid(), '', 'leader', 'try ' || gen_random_uuid(), gen_random_uuid(), \

@@ -49,7 +49,7 @@ const ORIGIN: &str = "concat_ws('/', substr(pg_walfile_name(pg_current_wal_lsn()
     (select system_identifier from pg_control_system()), \
     (select oid from pg_database where datname = current_database()), 'tenure.about'::regclass::oid, \
     extract(epoch from pg_postmaster_start_time()))";
-/// Has sequences go on after all rows: those of a dump may have been set back since others added some.
+/// Moves sequences past all rows: the sequences of a restored dump may be behind rows that were added after it.
 const PAST_ALL_ROWS: &str = "select \
     setval(r, greatest(nextval(r), (select max(id) from tenure.resource))), \
     setval(h, greatest(nextval(h), (select max(place) from tenure.history))) \
@@ -76,8 +76,8 @@ impl Schema {
         self.tables.len()
     }
 
-    /// Tokens begin with the clock, past all that a store that was lost may have granted. They are never set back to
-    /// those of a dump that is restored over these tables.
+    /// Tokens begin at the clock, above all tokens of a store that was lost. A dump that is restored over these tables
+    /// does not set tokens back.
     fn first_row(&self) -> String {
         let version = self.version();
         format!(
@@ -182,7 +182,7 @@ async fn about(client: &Client) -> Result<Option<(usize, bool)>, Error> {
     if !client.query_one(is_there, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
     }
-    // A dump that was restored over tables of before version 7 has added a row.
+    // A dump that was restored over tables of a version before 7 has added a row.
     let about = format!(
         "select max(version), bool_or(timeline <> {ORIGIN}) or count(*) > 1 from tenure.about"
     );

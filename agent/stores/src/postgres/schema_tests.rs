@@ -15,7 +15,7 @@ const FINGERPRINT: (usize, &str) =
 
 /// The version before, with what the first row takes.
 const BEFORE: Schema = Schema { tables: &[OWN.tables[0]], functions: &[OWN.functions[0]] };
-/// Version 4, whose functions anybody might call. These functions look at the epoch as well, which came later.
+/// Version 4, whose functions every role may call. The functions here check the epoch as well, which came later.
 const FOURTH: Schema = Schema {
     tables: &[OWN.tables[0], OWN.tables[1], OWN.tables[7], OWN.tables[3]],
     functions: &[
@@ -131,7 +131,7 @@ async fn an_upgrade_keeps_holds_and_the_roles_that_were_given_the_schema() {
     assert_eq!(refused.unwrap_err().code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
 }
 
-/// An agent has made the schema anew while a dump of it is restored, whose functions and tables are there already.
+/// An agent makes the schema anew while a dump is restored: the functions and tables of the dump exist already.
 const RESTORED: &str =
     "insert into tenure.about values (6, 'elsewhere'); insert into tenure.keys values ('a')";
 
@@ -158,7 +158,7 @@ async fn a_dump_that_is_restored_over_the_schema_adds_no_row_and_sets_no_token_b
 async fn a_schema_that_was_restored_twice_before_is_mended_by_the_next_agent() {
     let server = Postgres::setup().start();
     let looker = connect(&server).await;
-    // The functions look at the epoch, which came later.
+    // The functions check the epoch, which came later.
     let mut tables = OWN.tables[..6].to_vec();
     tables[5] = OWN.tables[7];
     let sixth = Schema { tables: tables.leak(), functions: OWN.functions };

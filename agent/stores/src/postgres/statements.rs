@@ -58,7 +58,7 @@ impl Operation {
         Operation::EndQuarantine,
     ];
 
-    /// True if its rows tell, in their second column, how much was written.
+    /// True if the second column of its rows is the count of writes.
     pub(super) fn tells_writes(self) -> bool {
         matches!(self, Operation::Claim | Operation::Renew)
     }

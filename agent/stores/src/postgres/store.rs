@@ -38,7 +38,7 @@ impl Backend for Postgres {
         request: &Request,
         floor: u64,
     ) -> Result<Answer, Failure> {
-        // Its ttl is one of those in use.
+        // The epoch notes the ttl of the request as one in use.
         self.0.connector().epoch.ask(asked_ttl(request));
         perform::perform(line, request, perform::token(floor)).await
     }

@@ -78,7 +78,7 @@ impl Address {
         &self.epoch
     }
 
-    /// Looks whether the store has lost anything. An agent that asks for nothing else would not know.
+    /// Checks whether the store has lost data: an agent without claims would not notice.
     async fn see_epoch(&self, connection: &mut Connection) {
         let look = Invocation::look_epoch();
         let view = self.epoch.ask(Duration::ZERO);
@@ -89,7 +89,7 @@ impl Address {
         {
             answered = call.query_async(connection).await;
         }
-        // Where the server refuses, the first call that grants finds out.
+        // If the server refuses the check, the first granting call finds out.
         if let Ok(reply) = answered
             && let Ok((Some(report), _)) = epoch::read(&view, reply)
         {

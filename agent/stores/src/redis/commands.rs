@@ -21,7 +21,7 @@ impl Line {
         call: impl FnOnce() -> Cmd,
     ) -> Result<Value, RedisError> {
         let _place = self.place().await;
-        // With the knowledge of the moment in which it leaves.
+        // A call carries the epoch that is known when the call leaves.
         let call = call();
         match self.ask(&call).await {
             Err(error) if is_unknown_script(&error) => {

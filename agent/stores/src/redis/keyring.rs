@@ -124,7 +124,7 @@ impl RedisKeyring {
             let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, joined, .. } =
                 key;
             let number = |number: Option<u64>| number.map(|it| it.to_string()).unwrap_or_default();
-            // A key that was taken out since leaves a mark that is enough to exchange nothing again.
+            // A key that was taken out leaves a mark, which prevents a second exchange.
             let by = joined.map(|by| {
                 let sha256 = hashes.get(&by).map_or("", String::as_str);
                 format!("{by}:{sha256}")
@@ -291,7 +291,7 @@ impl Keyring for RedisKeyring {
             let time = Items::of(time).map_err(strange)?.next();
             let now = seconds(time).map_err(strange)?.unwrap_or_default();
             let until = seconds(until).map_err(strange)?.unwrap_or_default();
-            // It is in ms.
+            // `until` is in ms, `now` in s.
             if until / 1000 < now {
                 return Ok(false);
             }

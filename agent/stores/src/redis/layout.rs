@@ -247,8 +247,8 @@ impl Layout {
         self.tenure(DEFAULT_TENANT, "sets")
     }
 
-    /// HASH: the epoch of the store, of all tenants. With a colon and its id after it, STRING: how much was written in
-    /// it.
+    /// HASH: the epoch of the store, of all tenants. With a colon and the epoch's id after it, STRING: the count of
+    /// writes in that epoch.
     pub fn epoch(&self) -> String {
         self.tenure(DEFAULT_TENANT, "epoch")
     }

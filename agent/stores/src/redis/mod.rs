@@ -254,7 +254,7 @@ impl Backend for Redis {
     }
 
     async fn end_quarantine(&self, line: &mut Line) -> Result<(), Failure> {
-        // It is known to have been: those that find out late do not begin it again.
+        // `until` stays, as 0: an agent that notices the loss late must not begin the quarantine again.
         line.send(redis::cmd("HSET").arg(self.layout().epoch()).arg("until").arg(0)).await?;
         self.dialer.connector().epoch().end_quarantine();
         Ok(())

@@ -1,4 +1,4 @@
-//! A write that shows whether the server takes any, and has an effect on nothing.
+//! A write without an effect, which shows whether the server takes writes.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::examine;
 use super::layout::Layout;
 use crate::remote::WriteError;
 
-/// Life of the written key, if only that is carried out.
+/// Life of the key, if its deletion is lost.
 const KEPT: Duration = Duration::from_millis(1);
-/// The name of that key among those of claims, whose ids are longer.
+/// The name of the key among the keys of claims, whose ids are longer.
 const KEY: &str = "try";
 /// Words of an error about a right; the second is a script's.
 const DENIALS: [&str; 2] = ["NOPERM", "no permissions"];
 
-/// Sets a key for a moment, as claims set theirs. Memory, replicas, the disk and the server's role are looked at by the
-/// server before each such command. Rights are of commands and keys, of which this is one: if `why` is about a right,
-/// all are looked at.
+/// Sets a key for a moment, as claims set theirs. Before such a command the server checks memory, replicas, the disk
+/// and its role. Rights are granted for each command and key, and this write needs only some of them: if `why` is about
+/// a right, all rights are checked.
 pub(super) async fn attempt(
     connection: &Connection,
     layout: &Layout,
@@ -32,13 +32,13 @@ pub(super) async fn attempt(
     let was_set = connection.send(&set);
     let was_deleted = connection.send(redis::cmd("DEL").arg(&key));
     was_set.await.and_then(Value::extract_error).map_err(|error| meaning(&error))?;
-    // It would be gone by itself.
+    // The key expires by itself.
     let _ = was_deleted.await;
     if !why.is_some_and(|why| DENIALS.iter().any(|word| why.contains(word))) {
         return Ok(());
     }
     match examine::lacks(connection.clone(), layout).await {
-        // In words that have the next try look again.
+        // These words have the next try check the rights again.
         Some(lack) => Err(WriteError::Refused(format!("{}: {lack}", DENIALS[0]))),
         None => Ok(()),
     }
@@ -47,7 +47,7 @@ pub(super) async fn attempt(
 fn meaning(error: &RedisError) -> WriteError {
     let text = commands::text(error);
     match error.kind() {
-        // A server that is busy with a script answers again later.
+        // A server that is busy with a script is not one that refuses writes.
         ErrorKind::Server(_) | ErrorKind::Extension if error.code() != Some("BUSY") => {
             WriteError::Refused(text)
         }

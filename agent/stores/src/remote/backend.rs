@@ -40,7 +40,7 @@ pub trait Backend: 'static {
     /// [`NoChores`] if it has none.
     type Chores: Chores;
 
-    /// True if [`Backend::end_quarantine`] does.
+    /// True if the store has [`Backend::end_quarantine`].
     const ENDS_QUARANTINES: bool = false;
 
     /// Performs one operation. `floor` is the greatest token that this agent has seen: nothing at or

@@ -57,7 +57,7 @@ pub enum ConnectError {
     /// The connection was there and is no more.
     #[error("the connection to {peer} was lost: {cause}")]
     Lost { peer: Peer, cause: String },
-    /// It was given up: a call on it was not answered in time, which says nothing of the server.
+    /// The connection was given up after a late call, which proves nothing about the server.
     #[error("the connection to {peer} was given up: a call was not answered in time")]
     Late { peer: Peer },
     /// The server's place is not known; the text says whole why.

@@ -78,7 +78,7 @@ pub struct Driver<B: Backend> {
 struct Condition {
     last_error: Option<(Boottime, String)>,
     writes: Writes,
-    /// When the store, which lost data, grants again; `None` if it grants.
+    /// The end of the store's quarantine; `None` if the store grants.
     grants_at: Option<Boottime>,
 }
 

@@ -1,5 +1,5 @@
-//! An agent's knowledge of its store, by which a store that came back empty or older is found out. The store compares, and
-//! grants nothing for as long as lost grants may be valid.
+//! The epoch of a store, by which agents notice a store that came back empty or older. The store compares the agent's
+//! view with its own epoch, and grants nothing for as long as lost grants may be valid.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use std::time::Duration;
 use tenure_core::time::Boottime;
 use tenure_host::clock;
 
-/// A store at one moment.
+/// A position in a store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochPosition {
-    /// Another one after each loss that was noticed.
+    /// The id of the epoch: another one after each loss that was noticed.
     pub id: Arc<str>,
-    /// How much was written so far; a store that was set back has less.
+    /// Writes so far; a store that was set back has fewer.
     pub writes: u64,
 }
 
-/// The knowledge of a store.
+/// What an agent knows of its store's epoch.
 #[derive(Debug, Default)]
 struct Epoch {
     known: Option<EpochPosition>,
-    /// The longest ttl in use, and since when it was not asked for any more, as far as is known.
+    /// The longest ttl in use, and the last time that it was asked for, as far as this agent knows.
     longest: Option<(Duration, Boottime)>,
-    /// The longest ttl that the store is known to have noted, and since when.
+    /// The longest ttl that the store has noted, and since when.
     noted: Option<(Duration, Boottime)>,
-    /// By the last word of the store.
+    /// The quarantine, by the store's latest report.
     quarantine: Quarantine,
 }
 
@@ -33,11 +33,12 @@ struct Epoch {
 enum Quarantine {
     #[default]
     None,
-    /// Until then, by the store's last word. A later finder may prolong it: it is over when the store says so.
+    /// The expected end. An agent that notices a loss later may prolong the quarantine: only the store's report ends
+    /// it.
     Until(Boottime),
 }
 
-/// The knowledge with which a call is made.
+/// An agent's view of the epoch when a call leaves.
 #[derive(Debug, Clone)]
 pub struct EpochView {
     pub known: Option<EpochPosition>,
@@ -45,20 +46,20 @@ pub struct EpochView {
     pub longest: Duration,
     /// The longest ttl that the call asks for.
     pub ttl: Duration,
-    /// Nothing is wrong, and there is nothing to note.
+    /// True if no quarantine is known, and the store has nothing new to note.
     pub is_calm: bool,
 }
 
-/// The part of a reply that tells of the store.
+/// The part of a reply that is about the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EpochReport {
-    /// Count of writes in the store of that id.
+    /// The count of writes alone.
     Counted(EpochPosition),
     Whole {
         known: Option<EpochPosition>,
-        /// The longest ttl in use, if the store tells.
+        /// The longest ttl in use; zero if the store does not tell.
         longest: Duration,
-        /// Nothing is granted for so long.
+        /// What is left of the quarantine.
         grants_in: Duration,
     },
 }
@@ -67,7 +68,7 @@ impl Epoch {
     fn ask(&mut self, now: Boottime, ttl: Duration) -> EpochView {
         self.uses(now, ttl);
         let longest = self.longest.filter(|(ttl, at)| now <= *at + *ttl).map(|(ttl, _)| ttl);
-        // Half of its time before it is forgotten it is noted again.
+        // The store forgets a ttl after that time: halfway there, the agent has it noted again.
         let notes = |(noted, at): (Duration, Boottime)| {
             ttl > noted || ttl == noted && now > at + noted / 2 || now > at + noted
         };
@@ -91,11 +92,11 @@ impl Epoch {
         let id = |known: &Option<EpochPosition>| known.as_ref().map(|known| Arc::clone(&known.id));
         let is_late = id(&self.known) != id(&view.known);
         match (&mut self.known, known) {
-            // Calls overtake each other: only the greatest count is the latest.
+            // Calls overtake each other: the greatest count is the latest.
             (Some(known), Some(told)) if known.id == told.id => {
                 known.writes = known.writes.max(told.writes);
             }
-            // The reply to an earlier call does not know of later ones.
+            // The reply is older than the epoch that this agent has learned of meanwhile.
             _ if is_late => return,
             (known, Some(told)) => *known = Some(told),
             (_, None) => {}
@@ -108,14 +109,14 @@ impl Epoch {
         };
     }
 
-    /// So much was written in the store of that id.
+    /// Takes a count of writes, if the epoch is still that of `id`.
     fn saw_writes(&mut self, id: &str, writes: u64) {
         if let Some(known) = self.known.as_mut().filter(|known| *known.id == *id) {
             known.writes = known.writes.max(writes);
         }
     }
 
-    /// The instant at which grants begin again; `None` if they have, as far as is known.
+    /// The expected end of the quarantine; `None` if there is none, or its time is over.
     fn grants_at(&self, now: Boottime) -> Option<Boottime> {
         match self.quarantine {
             Quarantine::Until(at) if now < at => Some(at),
@@ -123,7 +124,7 @@ impl Epoch {
         }
     }
 
-    /// Grants begin again by an administrator's word, of which the store has told.
+    /// The store has confirmed that an administrator ended the quarantine.
     fn end_quarantine(&mut self) {
         self.quarantine = Quarantine::None;
     }
@@ -135,32 +136,32 @@ impl Epoch {
     }
 }
 
-/// The same for all connections of a store.
+/// The epoch as all connections of a store share it.
 #[derive(Debug, Clone, Default)]
 pub struct SharedEpoch(Arc<Mutex<Epoch>>);
 
 impl SharedEpoch {
-    /// The knowledge for a call that asks for holds of that ttl.
+    /// The view for a call that asks for holds of that ttl.
     pub fn ask(&self, ttl: Duration) -> EpochView {
         self.get().ask(clock::now(), ttl)
     }
 
-    /// Takes what the reply to a call says.
+    /// Takes the report in the reply to a call that left with `view`.
     pub fn hear(&self, view: &EpochView, report: EpochReport) {
         self.get().hear(clock::now(), view, report);
     }
 
-    /// So much was written in the store of that id.
+    /// Takes a count of writes, if the epoch is still that of `id`.
     pub fn saw_writes(&self, id: &str, writes: u64) {
         self.get().saw_writes(id, writes);
     }
 
-    /// The instant at which grants begin again; `None` if they have, as far as is known.
+    /// The expected end of the quarantine; `None` if there is none, or its time is over.
     pub fn grants_at(&self, now: Boottime) -> Option<Boottime> {
         self.get().grants_at(now)
     }
 
-    /// An administrator ended the quarantine.
+    /// The store has confirmed that an administrator ended the quarantine.
     pub fn end_quarantine(&self) {
         self.get().end_quarantine();
     }
@@ -196,7 +197,7 @@ mod tests {
         epoch.hear(at(3), &early, report("a", 9, 0));
         epoch.hear(at(3), &late, report("a", 8, 0));
         assert_eq!(epoch.known.as_ref().map(|it| it.writes), Some(9));
-        // A loss is found by one, while another is on its way.
+        // One call finds a loss while another is on its way.
         let (early, late) = (epoch.ask(at(4), s(30)), epoch.ask(at(4), s(30)));
         epoch.hear(at(5), &early, report("b", 10, 30));
         assert_eq!(epoch.grants_at(at(5)), Some(at(35)));

@@ -66,7 +66,7 @@ async fn connect<C: Clone + Send + Sync + 'static>(
     }
 }
 
-/// The check of a write that has an effect on nothing.
+/// The check by a write without an effect.
 async fn writes<D: Connector>(
     connector: &D,
     connection: &D::Connection,

@@ -43,7 +43,7 @@ pub trait Connector: Send + Sync + 'static {
     /// False if nothing can be asked over its [`Purpose::Background`].
     const HAS_BACKGROUND: bool = true;
 
-    /// False if it cannot be tried whether the store takes writes; see [`Connector::try_write`].
+    /// False if the store has no [`Connector::try_write`].
     const TRIES_WRITES: bool = false;
 
     /// Dials, signs in, and refuses a server that is unfit.
@@ -76,7 +76,7 @@ pub trait Connector: Send + Sync + 'static {
         None
     }
 
-    /// When the store grants again, if it lost data and grants nothing until then, as far as is known.
+    /// The expected end of the store's quarantine, if the store lost data.
     fn grants_at(&self, _now: Boottime) -> Option<Boottime> {
         None
     }
@@ -121,12 +121,12 @@ pub trait Connector: Send + Sync + 'static {
         async {}
     }
 
-    /// Writes what a claim would write, so that the store refuses it as it would refuse that. `why` is the error of
-    /// the call before, if there is one.
+    /// Writes as a claim would, so that the store refuses this write for the same reasons. `why` is the error of the
+    /// call before, if there is one.
     ///
     /// To ensure correctness:
-    /// - it has an effect on no claim, session or resource, and leaves nothing for longer than a minute;
-    /// - a store that gives no answer, or whose answer can be of this call alone, is [`WriteError::Silent`].
+    /// - the write has no effect on a claim, session or resource, and leaves nothing for longer than a minute;
+    /// - an answer that is missing, or may be about this call alone, is [`WriteError::Silent`].
     fn try_write(
         &self,
         _connection: &Self::Connection,

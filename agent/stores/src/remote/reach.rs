@@ -54,7 +54,7 @@ pub struct Behind {
     pub reach: Reach,
     /// The reason for its being away.
     pub error: Option<String>,
-    /// The end of its quarantine, if it lost data.
+    /// The end of the store's quarantine, if the store lost data.
     pub grants_at: Option<Boottime>,
 }
 

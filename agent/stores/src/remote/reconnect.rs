@@ -92,7 +92,7 @@ impl<D: Connector> Reconnect<D> {
                 let error = self.live(connected, pump).await;
                 let moves = self.dialer.connector().ended(&server, &error);
                 let lasted = since.elapsed();
-                // One on which a call was late has served, for as long as that call had.
+                // A connection that ended by a late call has served at least for the time of that call.
                 let is_steady = lasted >= STEADY || matches!(error, ConnectError::Late { .. });
                 self.check_every = check_every(self.check_every, lasted);
                 let brief_max = if moves { MOVES_AT_ONCE } else { 1 };

@@ -9,9 +9,9 @@ use super::connect_error::{ConnectError, Peer};
 /// The connections that callers suspect.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
-    /// The latest of them.
+    /// The generation of the latest suspect.
     generation: AtomicU64,
-    /// The latest on which a call was not answered in time.
+    /// The generation of the latest connection with a late call.
     late: AtomicU64,
     raised: Notify,
 }
@@ -22,18 +22,18 @@ impl Suspicion {
         self.raised.notify_one();
     }
 
-    /// A call on this connection was not answered in time.
+    /// Suspects a connection on which a call was not answered in time.
     pub(super) fn raise_late(&self, generation: u64) {
         self.late.fetch_max(generation, Ordering::Relaxed);
         self.raise(generation);
     }
 
-    /// True if somebody suspects this connection, or a later one.
+    /// True if this connection, or a later one, is suspect.
     pub(super) fn is_of(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Relaxed) >= generation
     }
 
-    /// Waits until somebody suspects this connection.
+    /// Waits until this connection is suspect.
     pub(super) async fn of(&self, generation: u64) {
         while !self.is_of(generation) {
             self.raised.notified().await;

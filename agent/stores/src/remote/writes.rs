@@ -10,11 +10,11 @@ use tenure_core::time::Boottime;
 
 use super::reach::Reach;
 
-/// Between two tries. It bounds the load of a fleet on a store that is full.
+/// Time between two tries, which bounds the load of a fleet on a full store.
 pub(super) const TRY_EVERY: Duration = Duration::from_secs(2);
-/// Tries in a row without an answer after which the store takes no writes: one may be late for any reason.
+/// Unanswered tries in a row that count as a refusal: a single one may be late for any reason.
 const SILENT_MAX: u32 = 2;
-/// The beginning of the error of a store that refuses them.
+/// The beginning of the error of a store that refuses writes.
 pub const REFUSES_WRITES: &str = "it refuses writes: ";
 
 /// The reason for which a tried write was not taken.
@@ -23,7 +23,7 @@ pub enum WriteError {
     /// The store refuses writes, in its own words.
     #[error("{0}")]
     Refused(String),
-    /// Nothing is known of it.
+    /// The outcome is unknown.
     #[error("{0}")]
     Silent(String),
 }
@@ -34,9 +34,9 @@ pub(super) enum WriteOutcome {
     Taken,
     /// The store's own words.
     Refused(String),
-    /// It was sent, and not answered.
+    /// The write was sent, and not answered.
     Silent(String),
-    /// There was no connection, of which the links tell.
+    /// There was no connection; the links report that.
     NotSent,
 }
 
@@ -108,7 +108,7 @@ impl Writes {
         Some(format!("{REFUSES_WRITES}{cause}"))
     }
 
-    /// Since when it takes them, or not.
+    /// Since when the store takes writes, or refuses them.
     pub(super) fn reach(&self) -> Reach {
         self.reach
     }
@@ -151,7 +151,7 @@ mod tests {
         let refusal = writes.refusal();
         assert_eq!(refusal.as_deref(), Some("it refuses writes: OOM command not allowed"));
         assert_eq!((writes.reach().is_reached, writes.reach().since), (false, at(10)));
-        // No call is needed for the next try, and a connection that is lost changes nothing.
+        // The next try needs no failed call, and a lost connection changes nothing.
         assert_eq!((writes.take(at(11)), writes.poll_timeout()), (None, Some(at(12))));
         assert!(writes.take(at(12)).is_some());
         assert!(!writes.conclude(at(12), WriteOutcome::NotSent) && writes.refusal().is_some());

@@ -49,7 +49,7 @@ use Family::{
 pub(super) const EVERY: &[Family] = &[Sessions, Leaders, Semaphores, Own, Tenants];
 /// Families that the pattern of [`Own`] covers, too: they came later, and a user may have narrower patterns.
 pub(super) const RECORDS: &[Family] = &[History, Histories, Sets, Epoch];
-/// Those of [`RECORDS`] that are sorted sets.
+/// The sorted sets among [`RECORDS`].
 const LATER_SETS: &[Family] = &[History, Histories, Sets];
 /// Families of hashes and sets.
 const HASHES: &[Family] = &[Sessions, Own, Tenants];

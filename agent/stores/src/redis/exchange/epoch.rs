@@ -1,4 +1,4 @@
-//! Pure. The epoch of a Redis: what a call of a script that grants says of it, and what the reply says.
+//! Pure. The epoch of a Redis in the calls of granting scripts, and in their replies.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use super::scripts::{Invocation, LOOK_EPOCH};
 use crate::remote::{EpochPosition, EpochReport, EpochView};
 
 impl Invocation {
-    /// The call with the knowledge of the store; [`read`] takes its reply.
+    /// The call with the agent's view of the epoch; [`read`] takes the reply.
     pub fn judged(&self, layout: &Layout, view: &EpochView) -> Cmd {
         let mut command = self.command();
         let key = layout.epoch();
         let (id, writes) = view.known.as_ref().map_or(("-", 0), |it| (&*it.id, it.writes));
-        // Where nothing is wrong the counter tells that by itself.
+        // A calm view needs no more than the counter.
         let counter = if view.is_calm { format!("{key}:{id}") } else { String::new() };
         let (longest, ttl) = (millis(view.longest), millis(view.ttl));
         command.arg(counter).arg(writes).arg(format!("@epoch {key} {id} {longest} {ttl}"));
         command
     }
 
-    /// A look at the epoch, and nothing else.
+    /// The call that only checks the epoch.
     pub fn look_epoch() -> Invocation {
         Invocation::new(&LOOK_EPOCH)
     }
 }
 
-/// Takes a reply apart: its word on the store, if there is one, and the value that the script returned.
+/// Splits a reply into the report on the epoch, if the reply has one, and the value that the script returned.
 pub fn read(view: &EpochView, reply: Value) -> Result<(Option<EpochReport>, Value), ReplyError> {
     let Value::Array(_) = &reply else { return Ok((None, reply)) };
     let mut items = Items::of(reply)?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// What every script begins with.
 const START: &str = include_str!("../scripts/start.lua");
-/// What scripts that grant go on with, around all else.
+/// The check of the epoch, which encloses the rest of each granting script.
 const EPOCH: &str = include_str!("../scripts/epoch.lua");
-/// The line in it that marks the place of the script.
+/// The line in [`EPOCH`] that marks the place of the script.
 const WITHIN: &str = "-- SCRIPT\n";
 /// The line in a script that marks the place of what it shares with others.
 const PRELUDE: &str = "-- PRELUDE\n";
@@ -29,14 +29,14 @@ impl Script {
         Script::of(name, false, [START, first, &shared.concat(), rest].concat())
     }
 
-    /// The same of a script that grants, and so looks at the store's epoch: all of it decides by that.
+    /// The same for a granting script, all of which runs within the check of the epoch.
     fn that_grants(name: &'static str, shared: &[&str], own: &str) -> Script {
         let (first, rest) = own.split_once(PRELUDE).unwrap_or(("", own));
         let whole = [first, &shared.concat(), rest].concat();
         Script::of(name, true, Script::within_epoch("", "", &whole))
     }
 
-    /// The same of one whose part before [`PRELUDE`] answers without a look, and grants nothing.
+    /// The same for a granting script whose part before [`PRELUDE`] grants nothing, and runs without the check.
     fn that_passes_on(name: &'static str, shared: &[&str], own: &str) -> Script {
         let (first, rest) = own.split_once(PRELUDE).unwrap_or(("", own));
         let rest = [&shared.concat(), rest].concat();
@@ -58,7 +58,7 @@ impl Script {
         self.name
     }
 
-    /// True if it grants or renews: it is called with the knowledge of the store.
+    /// True if the script grants or renews: its calls carry the epoch.
     pub fn grants(&self) -> bool {
         self.grants
     }
@@ -89,7 +89,7 @@ pub struct Invocation {
     pub keys: Vec<Vec<u8>>,
     /// Its arguments.
     pub args: Vec<Vec<u8>>,
-    /// The longest ttl that it asks for.
+    /// The longest ttl that the call asks for.
     pub ttl: Duration,
 }
 
@@ -203,7 +203,7 @@ pub(in crate::redis) static PUT_KEY: LazyLock<Script> =
 pub(in crate::redis) static RESTORE_KEYS: LazyLock<Script> =
     LazyLock::new(|| Script::new("restore_keys", &[], include_str!("../scripts/restore_keys.lua")));
 pub(super) static CARE: LazyLock<Script> = script!(passes_on "care", "prelude_permit");
-/// It looks at the epoch, and does nothing else.
+/// The script that only checks the epoch.
 pub(in crate::redis) static LOOK_EPOCH: LazyLock<Script> = LazyLock::new(|| {
     Script::that_grants("look_epoch", &[], include_str!("../scripts/look_epoch.lua"))
 });

@@ -101,7 +101,7 @@ fn an_empty_store_grants_nothing_to_anybody_once_one_agent_knew_of_more() {
         second.is_refused(id + 10, of);
         Agent::new(&store).is_refused(id + 20, of);
     }
-    // A place in line is taken, and kept.
+    // A waiter gets a place, and keeps it.
     for (id, of) in (50..).zip(KINDS) {
         let waits = second.claim_as(Claim { enqueue: true, ..claim(id, id, of) });
         assert!(matches!(waits, ClaimAnswer::Waiting { position: 1, .. }), "{of}: {waits:?}");
@@ -127,7 +127,7 @@ fn an_older_store_grants_nothing_and_renews_what_it_has() {
     }
     set_back(&store, "2");
     first.is_refused(30, "leader/new");
-    // This one has seen no more than the store has.
+    // This agent knows of no more writes than the store has.
     second.is_refused(31, "leader/other");
     assert!(matches!(second.renew(1, "leader/old"), BeatAnswer::Held { .. }));
     let release = |id: u128, of: &str| Request::Release {
@@ -161,7 +161,7 @@ fn a_loss_is_found_once_however_late_an_agent_comes() {
     end_by_hand(&store);
     later.holds(12, "leader/x");
     assert_eq!(store.hash("tenure:epoch")["id"], marked["id"]);
-    // The mark is lost with the next loss, of which all know.
+    // The next loss removes the mark, and every agent notices that loss.
     store.run::<()>(&["FLUSHALL"]);
     late.is_refused(13, "leader/y");
     first.is_refused(14, "leader/y");

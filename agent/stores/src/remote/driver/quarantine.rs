@@ -32,7 +32,7 @@ impl<B: Backend> Driver<B> {
         self.condition.grants_at = grants_at;
     }
 
-    /// The state that people see of a store in that state, and why it grants nothing, if it does not.
+    /// The state that people see of a store, and why the store grants nothing, if it does not.
     pub(super) fn quarantined(&self, state: UpstreamState) -> (UpstreamState, Option<String>) {
         let Some(at) = self.condition.grants_at.filter(|_| state == UpstreamState::Up) else {
             return (state, None);
@@ -46,7 +46,7 @@ impl<B: Backend> Driver<B> {
         (UpstreamState::Quarantined, Some(words))
     }
 
-    /// Has the store grant again, by an administrator's word; how long its quarantine would have been.
+    /// Ends the store's quarantine by an administrator's order; returns what was left of it.
     pub(super) fn begin_to_grant(&mut self, now: Boottime) -> Option<Duration> {
         let left = self.condition.grants_at.filter(|_| B::ENDS_QUARANTINES)?.since(now);
         self.start_in_background(now, Task::EndQuarantine, async move |backend, line| {

@@ -18,10 +18,10 @@ pub(super) enum Task<C> {
     Watch(Rc<Vec<Topic>>),
     Listen,
     Hear {
-        /// Not all of it was heard when the feed started.
+        /// Some audiences were not heard when the feed started.
         is_late: bool,
     },
-    /// The call is told when it is heard.
+    /// The call waits until its audience is heard.
     Attend(CallId),
     Relay,
     StopHearing(Vec<Audience>),

@@ -1,4 +1,4 @@
-//! Whether the store takes writes: what makes that doubtful, and the try that tells.
+//! Whether the store takes writes: calls that raise a doubt, and the write that is tried then.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::remote::writes::{WriteError, WriteOutcome};
 type ResultOf<B> = Result<Reply<FoundOf<B>>, Failure>;
 
 impl<B: Backend> Driver<B> {
-    /// Takes a call that failed as a reason to try a write.
+    /// Takes a failed call as a reason to try a write.
     pub(super) fn weigh(&mut self, purpose: &Task<ChoreOf<B>>, result: &ResultOf<B>) {
         if !B::Connector::TRIES_WRITES {
             return;
@@ -35,7 +35,7 @@ impl<B: Backend> Driver<B> {
         self.condition.writes.doubt(cause);
     }
 
-    /// Tries a write if it is time to, over the connection of claims: it waits for what they wait for.
+    /// Tries a write that is due, on the connection of claims, so that the same causes delay it.
     pub(super) fn try_write(&mut self, now: Boottime) {
         let Some(why) = self.condition.writes.take(now) else { return };
         let dialer = Arc::clone(&self.links.dialer);
