@@ -38,7 +38,7 @@ impl QuarantineCommand {
         }
         in_runtime(async {
             let store = opener.keyring().context(
-                "this store is shared with nobody: its own quarantine is ended by `tenured quarantine end`",
+                "this store belongs to one process alone: end its quarantine with `tenured quarantine end`",
             )?;
             let ended = store.end_quarantine().await;
             match ended.map_err(|failure| Error::msg(failure.cause().to_owned()))? {

@@ -28,19 +28,21 @@ pub enum Stranger {
     #[error("the certificate of this connection has expired; connect again with a new one")]
     Expired,
     #[error(
-        "who signed in is believed of the addresses in trusted_proxies alone, and this request comes from another; ask \
-         through the proxy, or show a key"
+        "the header identity_header is accepted from the addresses in trusted_proxies alone, and this request comes from \
+         another; go through the proxy, or show a key"
     )]
     NoProxy,
     #[error(
         "the proxy must name one person in the header identity_header, and replace what the client sent there"
     )]
     NoIdentity,
-    #[error("no section [[people]] of the gateway's configuration has a who that fits this person")]
+    #[error(
+        "no section [[people]] of the gateway's configuration has a `who` that matches this person"
+    )]
     Unlisted,
     #[error(
-        "a call that changes something needs the header Origin, or Sec-Fetch-Site: same-origin, of somebody that a proxy \
-         signed in; use the page"
+        "a change by a person whom a proxy signed in needs the header Origin, or Sec-Fetch-Site: same-origin; use the \
+         status page"
     )]
     NoOrigin,
 }

@@ -313,8 +313,8 @@ static KEYS: [settings::Key<Settings>; 30] = [
         |settings| Some(show(&settings.trusted_proxies).into()).filter(|_| !settings.trusted_proxies.is_empty())
     )
     .about(
-        "The networks of reverse proxies that sign people in, and name them in identity_header: what they send there is \
-         believed. Every program that can connect from there can be everybody of [[people]]. Default: none.",
+        "The networks of reverse proxies that sign people in, and name them in identity_header. Every program that \
+         can connect from these networks can claim to be anyone of [[people]]. Default: none.",
     )
     .example("\"10.0.0.7\""),
     text!(
@@ -328,9 +328,9 @@ static KEYS: [settings::Key<Settings>; 30] = [
         |settings| settings.identity_header.as_ref().map(|name| name.as_str().to_owned().into())
     )
     .about(
-        "The header in which those proxies name who signed in. They must replace what a client sends there, and pass no \
-         Authorization of their own on. It counts on the page alone, and from trusted_proxies alone; with it a key has to be \
-         asked for. [[people]] has the rights. Default: none.",
+        "The header in which these proxies name the person who signed in. They must replace a client's own header, and pass \
+         on no Authorization of theirs. It counts on the page alone, and from trusted_proxies alone. It takes a gateway that \
+         requires keys, and a section [[people]] with the person's rights. Default: none.",
     )
     .example("\"X-Forwarded-User\""),
     path!("state_dir", state_dir).about("What must survive a reboot."),

@@ -19,9 +19,9 @@ const PEOPLE_MAX: usize = 1000;
 const KEYS: [&str; 3] = ["who", "tenant", "rights"];
 
 /// The documentation of the people.
-pub(super) const ABOUT: &str = "People on the page whom a proxy of trusted_proxies names in identity_header. who is a glob; the first section that \
-     fits counts, and whom none fits is refused. tenant is a glob of what they see, by default all; rights are as those of \
-     keys, by default none.";
+pub(super) const ABOUT: &str = "People on the page, whom a proxy of trusted_proxies names in identity_header. who is a glob of their names: the first \
+     section that matches counts, and a person without one is refused. tenant is a glob of the tenants that they see, by \
+     default all; rights are as those of keys, by default none.";
 
 /// People for the documentation.
 pub(super) const EXAMPLE: [(&str, &str); 3] = [
@@ -98,18 +98,18 @@ pub(super) fn check(settings: &Settings) -> Result<(), Broken> {
         };
     }
     if !has_proxies {
-        let rule = "needs trusted_proxies: everybody could name anybody in it otherwise";
+        let rule = "needs trusted_proxies: without it any client could claim to be any person";
         return wrong("identity_header", rule);
     }
     if !settings.asks_for_keys() && settings.tls.clients.is_none() {
-        let rule = "needs keys_in_store, keys_file, require_keys or tls.client_ca_file: who is asked for nothing \
-             has all rights without it";
+        let rule = "needs keys_in_store, keys_file, require_keys or tls.client_ca_file: without one \
+             of them every caller has all rights anyway";
         return wrong("identity_header", rule);
     }
     if settings.people.is_empty() {
         return wrong(
             "identity_header",
-            "needs a section [[people]]: nobody would be let in by it",
+            "needs a section [[people]]: without one it admits no person",
         );
     }
     Ok(())
