@@ -337,7 +337,7 @@ PROGRAMS = {
     "given up": """
         async def main():
             async with tenure.aio.session() as session, tenure.aio.session() as other:
-                # By a task that is over: this one would not wait for itself.
+                # The holder is a task that is over, so that this task would not wait for itself.
                 hold = await asyncio.create_task(other.leader("r").acquire().__aenter__())
                 for wait in (0.0, 0.001, 0.02, 0.1):
                     try:

@@ -232,7 +232,7 @@ def test_a_hand_over_is_a_release_and_an_acquire(tenure_agent: Agent, asked: lis
 def test_what_the_agent_names_as_the_sessions_own_is_waited_for(
     tenure_agent: Agent, asked: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As while the grant of another thread is on its way.
+    # So it is while the grant of another thread is on its way.
     monkeypatch.setattr("tenure._actors.Turn.held", lambda turn: None)
     with tenure.session() as session:
         with session.leader("r") as first:
@@ -264,7 +264,7 @@ def test_a_second_thread_waits_as_long_as_it_says(session: tenure.Session) -> No
             with pytest.raises(tenure.Busy) as busy:
                 begin(lambda wait=wait: session.leader("r", wait=wait).acquire()).result(PATIENCE)
             assert type(busy.value) is error and not busy.value.held_by_self
-        # It has left its place.
+        # The waiter has left its place.
         until(lambda: waiting(session) == 0)
         thread = begin(lambda: session.leader("r").acquire())
         until(lambda: waiting(session) == 1)
@@ -419,7 +419,7 @@ def test_a_task_waits_for_one_that_goes_on(tenancy: str) -> None:
 
             async with session.leader("r") as hold:
                 child = asyncio.create_task(work())
-                # These end before the child does.
+                # These threads end before the child does.
                 await asyncio.wait({child}, timeout=0.1)
                 other = asyncio.create_task(asyncio.sleep(0.1))
                 await asyncio.wait({child, other}, return_when=asyncio.FIRST_COMPLETED)

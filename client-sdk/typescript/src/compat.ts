@@ -84,7 +84,7 @@ export class Redlock extends EventEmitter {
     try {
       for (const name of [...new Set(names)].sort()) {
         const wait = end === undefined ? undefined : retryCount === 0 ? 0 : Math.max(1, end - performance.now());
-        // Any task may give a lock back: it belongs to none.
+        // Any task may release a lock: the lock belongs to none.
         holds.push(await outside(() => session.leader(name, { ttl }).acquire({ wait })));
       }
     } catch (error) {

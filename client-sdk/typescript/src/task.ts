@@ -15,7 +15,7 @@ export class Claim {
     this.resource = resource;
   }
 
-  /** Nothing comes of it any more. */
+  /** The acquire has failed, or its hold has ended. */
   end(): void {
     this.#hasEnded = true;
   }

@@ -68,7 +68,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Judges what goes together, before an agent is asked: the name of a master is a project's.
+    /// Checks combinations of arguments before the agent is asked: the name of a master is a project's.
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ pub(crate) enum Command {
     Held(HeldArgs),
     /// Says that the work goes on
     ///
-    /// For commands that `tenure run --progress` has started, and for what `tenure acquire --for` holds: it is kept for that long
-    /// again. Exit status 74 when the hold is lost.
+    /// For commands that `tenure run --progress` has started, and for holds of `tenure acquire --for`, which are kept
+    /// for that long again. Exit status 74 when the hold is lost.
     #[command(after_help = "\
 Examples:
   tenure run --leader import --progress 1m -- sh -c '
@@ -139,7 +139,7 @@ Examples:
     /// Lists what is held or waited for, across the fleet
     ///
     /// Root and the agent's own user see all tenants, others the default one unless --tenant is given. With
-    /// --held-longer-than or --waits-longer-than exit status 1 says that something is listed: for checks that alert.
+    /// --held-longer-than or --waits-longer-than exit status 1 says that something is listed, for alerts.
     #[command(after_help = "\
 Examples:
   tenure ls                                  everything
@@ -323,10 +323,10 @@ pub(crate) struct ListArgs {
     /// Only this tenant
     #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
-    /// Only what a holder has had for longer, and exit with status 1 if there is any: an alert
+    /// Only resources that a holder has had for longer; exit status 1 if there are any, for alerts
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) held_longer_than: Option<Duration>,
-    /// Only what is waited for for longer, and exit with status 1 if there is any: an alert
+    /// Only resources with a waiter that has waited for longer; exit status 1 if there are any, for alerts
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) waits_longer_than: Option<Duration>,
     #[command(flatten)]

@@ -73,7 +73,7 @@ pub(super) async fn refuse_to_wait_for_itself(
         |view: &HoldView| around.contains(&view.hold) && view.kind == kind && view.name == name;
     let same_tenant = status.sessions.iter().filter(|session| session.tenant == tenant);
     let same: Vec<_> = same_tenant.flat_map(|it| &it.holds).filter(|view| is_same(view)).collect();
-    // Permits of others may come back, and are of no use where those around this command are all there are.
+    // Other holders may return permits, but not if the commands around this one hold all permits.
     let limit = args.limit.or(same.iter().filter_map(|view| view.limit).min());
     let is_all = kind != Kind::Semaphore || limit.is_some_and(|it| same.len() >= it as usize);
     if !same.is_empty() && is_all {

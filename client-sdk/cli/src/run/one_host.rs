@@ -1,5 +1,5 @@
-//! A word, once for each user, that a store of one host binds no other host. A packaged service has such a store until its
-//! configuration names another.
+//! A warning, once for each user, that other hosts do not respect the locks of a store of one host. A packaged service
+//! has such a store until its configuration names another.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal, stderr};
@@ -13,7 +13,7 @@ use crate::output::say;
 const SERVICES: [&str; 2] = ["/run/tenured", "/var/run/tenured"];
 const EMBEDDED: &str = "embedded";
 
-/// Says it on a terminal after the first grant.
+/// Prints the warning on a terminal after the first grant.
 pub(super) fn say_once(what: &str, socket: &Path, registered: &Registered) {
     let is_service = SERVICES.iter().any(|folder| socket.starts_with(folder));
     if is_service && registered.agent.upstream == EMBEDDED && stderr().is_terminal() {
@@ -36,7 +36,8 @@ fn state_folder(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     variable("XDG_STATE_HOME").or_else(home).filter(|it| it.is_absolute())
 }
 
-/// True the first time. Where no mark can be left it is never said: a line at each run would end up in mails of cron.
+/// True the first time. Without a file as a mark the warning is never printed: a line at each run would fill mails of
+/// cron.
 fn is_first(state: &Path) -> bool {
     let folder = state.join("tenure");
     fs::create_dir_all(&folder).is_ok() && File::create_new(folder.join("one-host-said")).is_ok()

@@ -273,7 +273,7 @@ async fn page(client: &Client) -> Check {
     }
 }
 
-/// The way out where no session can be had.
+/// The remedy when the agent refuses a session.
 fn no_session(error: &CallError) -> &'static str {
     let CallError::Refused(problem) = error else { return "run this again in a moment" };
     match problem.code {

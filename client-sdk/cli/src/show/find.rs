@@ -11,8 +11,9 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::shell::operand;
 
-/// The resource that is meant. A name alone is of the kind that is held or waited for, else of the kind that was; else it
-/// is a leader's, as of `tenure lock`. While the store is away, what this agent knows counts.
+/// The resource for a name with or without a kind. Without one the kind is that of a resource which is held or waited
+/// for, else that of one which was; else leader, as of `tenure lock`. While the store is away, the agent's own holds
+/// count.
 ///
 /// # Errors
 ///
@@ -46,7 +47,7 @@ async fn kind_by_name(name: &str, tenant: Option<&str>, client: &Client) -> Resu
     }
 }
 
-/// The kinds that are in use by that name, else those that were.
+/// The kinds in use with that name, else the kinds that were in use.
 async fn kinds_in_store(
     name: &str,
     tenant: Option<&str>,

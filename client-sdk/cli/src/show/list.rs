@@ -14,7 +14,7 @@ use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
 
-/// Shows all that is held or waited for, or what is for too long; returns the exit status.
+/// Shows held and awaited resources, all or the overdue ones; returns the exit status.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub(crate) async fn list(args: &ListArgs, client: &Client) -> Result<u8, Failure
     } else {
         let what = glob.as_ref().map(|glob| format!(" that matches {}", visible(glob)));
         print(&match &all[..] {
-            // cron mails what is printed.
+            // cron mails any output.
             [] if is_alert => String::new(),
             [] => format!("nothing{} is held or waited for\n", what.unwrap_or_default()),
             all => render(all, Screen::of_stdout()),
@@ -46,8 +46,8 @@ pub(crate) async fn list(args: &ListArgs, client: &Client) -> Result<u8, Failure
     Ok(if is_alert && !all.is_empty() { exit::REFUSED } else { 0 })
 }
 
-/// True if a holder has had it for longer than the first bound, or a waiter has waited for longer than the second. What
-/// is kept after its end is held by nobody.
+/// True if a holder has had the resource for longer than the first bound, or a waiter has waited for longer than the
+/// second. A hold that is kept after its end does not count.
 fn is_overdue(standing: &Standing, [held, waits]: [Option<Duration>; 2]) -> bool {
     let is_over = |since_ms: u64, bound: Option<Duration>| {
         bound.is_some_and(|bound| Duration::from_millis(since_ms) > bound)
@@ -123,7 +123,7 @@ pub(super) fn holder_name(holder: &Holder) -> String {
     format!("a program without Tenure (lock value {})", holder.name)
 }
 
-/// Whether it is held, or kept from others after its end.
+/// Says whether the resource is held, or kept from others after the end of a hold.
 pub(super) fn state(holder: &Holder) -> Cell {
     match holder.kept_ms {
         Some(_) => Cell::new("kept", Look::Warning),

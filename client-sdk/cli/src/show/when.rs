@@ -30,7 +30,7 @@ fn time_of_day(at: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// That a holder has ended and until when it is kept; `None` of one that holds.
+/// The words about a holder that has ended, with the end of its hold; `None` for a holder that goes on.
 pub(crate) fn kept(holder: &Holder, now: SystemTime) -> Option<String> {
     let until = now + Duration::from_millis(holder.kept_ms?);
     holder.kept_in_words(Some(&time_of_day(until, now)), "--at-least")

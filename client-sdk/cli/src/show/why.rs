@@ -204,8 +204,8 @@ impl Known {
         out
     }
 
-    /// That its holder has let go, and it is kept from others all the same. An agent of an earlier release does not tell
-    /// other hosts for how long.
+    /// The words about a resource that is kept from others although its holder has released it. An agent of an earlier
+    /// release does not tell other hosts for how long.
     fn kept(&self, holder: &Holder, now: SystemTime) -> Option<String> {
         if let Some(kept) = super::when::kept(holder, now) {
             return Some(kept);

@@ -94,7 +94,7 @@ class Actor:
             return False
         if target is not None and _awaits(task, target):
             return True
-        # No loop has to tell in which thread it runs.
+        # A loop need not tell in which thread it runs.
         ident = getattr(task.get_loop(), "_thread_id", None)
         return ident is not None and _joins(ident, threading.get_ident())
 
@@ -126,7 +126,7 @@ def _awaits(task: Task, target: Task) -> bool:
 
 def _awaited(task: Task) -> Iterator[Task]:
     yield from _tasks_of(getattr(task, "_fut_waiter", None))
-    # What it awaits may be a future that others set, and the frames say of which.
+    # A task may await a future that another task sets; the frames tell of which call.
     step: Any = task.get_coro()
     while step is not None:
         frame = getattr(step, "cr_frame", None) or getattr(step, "gi_frame", None)
@@ -185,7 +185,7 @@ def _joined(frame: FrameType | None) -> int | None:
     return None
 
 
-# What the sessions of this process hold of the kinds that have one holder.
+# The exclusive holds of the sessions of this process.
 _held: weakref.WeakValueDictionary[Key, Cell] = weakref.WeakValueDictionary()
 
 

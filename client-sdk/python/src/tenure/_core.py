@@ -253,7 +253,7 @@ class Core:
                             raise InVain from None
                         ask["behind_own"] = True
                         continue
-                    # A hold of before may still be on its way back.
+                    # The release of an earlier hold may still be on its way.
                     if own in self.cells:
                         raise
                     failure = busy

@@ -145,7 +145,7 @@ class Kinds(ABC, Generic[R]):
             ttl_ms=milliseconds(ttl),
             max_hold_ms=milliseconds(max_hold),
             hold_at_least_ms=milliseconds(hold_at_least),
-            # Agents of before know no such field.
+            # Agents of earlier versions do not know the field.
             fleet=fleet or None,
             **fields,
         )

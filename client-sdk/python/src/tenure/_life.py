@@ -104,7 +104,7 @@ class Life:
             turn = Turn((path, self.tenant, want.kind, self.resource(want)["name"]), actor)
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                # A try tells who has it, and is granted where this process is wrong about that.
+                # A try names the holder, and is granted if this process is wrong about its own hold.
                 cell = yield from core.acquire(want.body(), 0.0 if wait == 0 or turn.is_vain() else left, turn)
                 turn.take(cell)
                 return core, cell

@@ -45,7 +45,7 @@ class _Held(HoldFacts):
         return bool(self._cell.over.wait(seconds(timeout)))
 
     def _enter(self) -> None:
-        # Another thread may have asked for it.
+        # Another thread may have asked for the hold.
         self._cell.actor = self._life.io.actor()
 
     def _give_back(self) -> Lost | None:

@@ -77,7 +77,7 @@ class _Held(HoldFacts):
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._task = task
-        # Another task may have asked for it, such as that of a time-out.
+        # Another task may have asked for the hold, such as that of a time-out.
         self._cell.actor = self._life.io.actor()
         self._cancelled = False
         if sys.version_info >= (3, 11):

@@ -176,7 +176,7 @@ def _take_idle() -> Session:
     try:
         return _idle.pop()
     except IndexError:
-        # As there, a lock of the own thread is waited for: another one may give it back.
+        # As in redis-py, a thread waits even for its own lock: another thread may release it.
         return Session(None, {"tether": "connection"}, knows_actors=False)
 
 

@@ -4,7 +4,7 @@ use std::thread::{self, ThreadId};
 
 use tokio::task;
 
-/// A task, or a thread outside of a runtime's tasks. It can wait for others, and not for itself.
+/// A task, or a thread outside of a runtime's tasks. An asker can wait for others, and not for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     Task(task::Id),

@@ -19,8 +19,8 @@ impl Resource {
     /// The agent ends a wait that has a patience, since it knows whether the resource was taken.
     pub(super) async fn wait(&self, patience: Option<Duration>) -> Result<Hold, AcquireError> {
         let deadline = Deadline::of(patience);
-        // The hold of another task is waited for in turn. The agent refuses a task that would wait for itself, for what
-        // it holds now. What it is granted later, by a call beside this one, it may still give back.
+        // A task waits in turn for the hold of another task, and is refused if it holds the resource itself now. A hold
+        // that it is granted later, by a concurrent call, may still be released.
         let asker = Asker::current();
         let own = self.own();
         let mine = own.iter().find(|cell| cell.asker == asker).map(|cell| cell.id);
@@ -73,7 +73,7 @@ impl Resource {
                     (behind_own, may_be_behind) = (false, false);
                     inquiry = self.waiting(behind_own);
                 }
-                // Another task of this program has it.
+                // Another task of this program holds the resource.
                 (CallError::Refused(problem), _)
                     if problem.code == Code::Contended
                         && may_be_behind
@@ -134,8 +134,8 @@ impl Resource {
         self.inquire(Acquire { wait, ..self.want.clone() })
     }
 
-    /// For a place in the queue. Agents of earlier versions refuse what they do not know, so that it is asked for only
-    /// where it is needed.
+    /// A request for a place in the queue. Agents of earlier versions refuse unknown fields, so that `behind_own` is
+    /// sent only where it is needed.
     fn waiting(&self, behind_own: bool) -> Inquiry {
         self.inquire(Acquire { wait: Wait::Queue, behind_own, ..self.want.clone() })
     }
@@ -145,7 +145,7 @@ impl Resource {
         Inquiry::new(self.session.core().clone(), Acquire { request, ..acquire })
     }
 
-    /// The holds that this session has of it, if one excludes the other. There are two for a moment, when one was lost.
+    /// This session's holds of an exclusive resource: two for a moment, when the former one was lost.
     fn own(&self) -> Vec<Arc<Cell>> {
         match self.want.kind {
             Kind::Semaphore => Vec::new(),
@@ -209,7 +209,7 @@ impl Deadline {
     }
 }
 
-/// The hold that stands in the way, if it is of the same user.
+/// The hold in the way, if its holder is the same user.
 fn holder(problem: &Problem) -> Option<Uuid> {
     problem.holder.as_ref().and_then(|holder| holder.hold)
 }

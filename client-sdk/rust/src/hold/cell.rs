@@ -102,7 +102,7 @@ pub(crate) struct Cell {
     pub(crate) kind: Kind,
     /// For a master the project.
     pub(crate) name: Box<str>,
-    /// The task or thread that asked for it.
+    /// The task or thread that asked for the hold.
     pub(crate) asker: Asker,
     /// The stream on which this hold's events come, counted: snapshots of earlier ones omit it.
     pub(crate) born_in: u64,
@@ -119,7 +119,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Of what the running task has asked for.
+    /// The cell of a hold that the running task asked for.
     pub(crate) fn new(reply: &AcquireReply, born_in: u64) -> Cell {
         let (id, kind, name, stage, grant) = match reply {
             AcquireReply::Acquired(acquired) => {

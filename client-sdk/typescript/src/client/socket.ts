@@ -55,7 +55,7 @@ export function parseSocket(value: string): string {
   return path;
 }
 
-/** Each is asked for only where it matters: a runtime may need a permission for it. */
+/** Each fact is read only where it matters: a runtime may need a permission for the read. */
 const SURROUNDINGS: Surroundings = {
   variable: (name) => process.env[name],
   usable: (path, uid) => existsSync(path) && !isPlanted(path, uid),

@@ -56,7 +56,7 @@ export class Cell {
     this.#advance({ is: "held", grant });
   }
 
-  /** Its valid-until has passed without a word from the agent; `why` is what is known here of that. */
+  /** The valid-until has passed without an event of the agent; `why` is the reason, as far as it is known here. */
   expire(why: string): void {
     const lasted = performance.now() - this.#grantedAt;
     if (this.maxHoldMs !== undefined && lasted >= this.maxHoldMs - ROUNDING_MS) this.lose("max_hold", false);

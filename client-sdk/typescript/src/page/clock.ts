@@ -15,7 +15,7 @@ const POINT = 0x2e;
 const ZERO = 0x30;
 const buffer = Buffer.allocUnsafe(64);
 let file: number | undefined;
-/** Deno has refused to read /proc/uptime. */
+/** True once Deno has refused to read /proc/uptime. */
 let isCoarse = false;
 
 /**

@@ -103,7 +103,7 @@ export class Core {
     this.#state = to;
   }
 
-  /** What is known here of a hold that was not renewed. */
+  /** Why a hold was not renewed, as far as this program knows. */
   whyExpired(): string {
     const path = this.client.path;
     if (this.#awaySince === undefined) return `the agent at ${path} has not renewed it in time`;

@@ -15,7 +15,7 @@ type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
 /// The way on which events come.
 enum Stream {
     Open(Box<EventStream>),
-    /// It broke at an instant: the agent restarts, or is gone.
+    /// The stream broke at this instant: the agent restarts, or is gone.
     Opening(u64, Attaching),
     /// The session has ended.
     Gone,

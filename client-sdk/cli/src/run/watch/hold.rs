@@ -27,7 +27,7 @@ pub(super) struct Hold {
     /// The instant and the cause of the jeopardy, as the agent told.
     pub(super) doubt: Option<(u64, String)>,
     lost: Option<&'static str>,
-    /// Why, in more words, such as `revoked by root on hostb: upgrade`.
+    /// The reason in more words, such as `revoked by root on hostb: upgrade`.
     told: Option<String>,
     /// When the page was first seen to have no valid-until.
     blank_since: Option<u64>,
