@@ -183,7 +183,7 @@ impl Agent {
         self.life.waking = std::mem::take(&mut self.life.slept);
         if self.life.waking {
             core.line(|| format!("agent {}: wakes", self.host));
-            // For how long it slept is only told.
+            // The duration of the sleep is only reported.
             keeper.handle_wake(now, Duration::from_secs(1));
         }
         if core.has(Planted::WaitingIsLiving) {

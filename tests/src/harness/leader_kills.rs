@@ -13,8 +13,8 @@ const HOLDS: usize = 20;
 const LONG: Duration = Duration::from_secs(60);
 /// The ttl of a lease whose leader is killed.
 const SHORT: Duration = Duration::from_secs(2);
-/// The instants of kills within that ttl, as parts of it: each next one is as far as it can be from those before, so that
-/// few kills come to all phases of the lease, also those whose end the election outlasts.
+/// Step between the instants of kills, as a part of the ttl (the golden ratio): each kill is far from all earlier ones,
+/// so that few kills reach all phases of the lease, also phases whose end the election outlasts.
 const SPREAD: f64 = 0.618_034;
 
 /// The times that kills of leaders took.
@@ -22,10 +22,10 @@ const SPREAD: f64 = 0.618_034;
 pub struct LeaderKills {
     /// From a kill until a claim is granted, ms.
     pub again_ms: Vec<f64>,
-    /// From the end of a lease's ttl, which the killed leader granted, until others have it, ms: of leases that ended once
-    /// claims were granted again.
+    /// From the end of a lease's ttl, which the killed leader granted, until others have the lease, ms; for leases that
+    /// ended once claims were granted again.
     pub late_ms: Vec<f64>,
-    /// The same of leases that ended before that: nobody could have them earlier.
+    /// The same for leases that ended before claims were granted again, and so could not be granted earlier.
     pub late_in_gap_ms: Vec<f64>,
     /// Holds that were gone, or had another token.
     pub lost: usize,

@@ -78,7 +78,7 @@ impl Node {
 
     /// The cluster, as it knows it; `None` if it does not answer.
     pub fn status(&self) -> Option<Value> {
-        // It fails where no node leads, and says the rest all the same.
+        // The command fails where no node leads, and prints the rest all the same.
         serde_json::from_slice(&self.try_command(&["status", "--json"]).stdout).ok()
     }
 }

@@ -90,7 +90,7 @@ impl Gateway {
         String::from_utf8(output.stdout).expect("it speaks UTF-8")
     }
 
-    /// The same, whatever becomes of it.
+    /// The same; the command may fail.
     fn try_cluster(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(binary("tenured-gateway"));
         command.arg("cluster").args(arguments).args(["--node", self.node_address()]);

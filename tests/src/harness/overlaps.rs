@@ -1,4 +1,4 @@
-//! Holders from before a loss of data, and programs that want the same afterwards.
+//! Holders from before a loss of data, and programs that want the same resources afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::{Agent, Client, Fence, Granted, Http, PageFile, boottime_ns, until};
 
 /// Holds of each agent.
 const EACH: usize = 50;
-/// How long they last.
+/// The ttl of these holds.
 pub const LOST_TTL_MS: u64 = 6000;
 
-/// A hold of before, as its program sees it.
+/// A hold from before the loss, as its program sees it.
 struct FormerHold {
     name: String,
     page: PathBuf,
@@ -25,14 +25,14 @@ struct FormerHold {
 }
 
 impl FormerHold {
-    /// True if its program believes to hold it.
+    /// True if the program still sees the hold as valid.
     fn is_believed(&self) -> bool {
         let slot = PageFile::open(&self.page).slot(self.slot);
         slot.hold == self.hold && boottime_ns() < slot.valid_until_ns
     }
 }
 
-/// Holds of a program of this agent. They stay as long as the session does.
+/// Holds of a program of this agent, for as long as its session lasts.
 fn take(agent: &Agent, host: usize) -> Vec<FormerHold> {
     let mut http = agent.http();
     let session = http.register(&json!({"keepalive_ms": 600_000}));
@@ -45,8 +45,8 @@ fn take(agent: &Agent, host: usize) -> Vec<FormerHold> {
     (0..EACH).map(take).collect()
 }
 
-/// Has a program of another agent take each of these as soon as it can. It writes to the guarded resource then, and
-/// the former holder does as long as it believes to hold it.
+/// Has a program of another agent acquire each of these as soon as possible. The new holder writes to the guarded
+/// resource then, and the former holder does while it sees its hold as valid. Returns the number of overlaps.
 fn steal(socket: &Path, theirs: &[FormerHold]) -> usize {
     let mut http = Http::new(socket);
     let session = http.register(&json!({"keepalive_ms": 600_000}));
@@ -74,8 +74,8 @@ fn steal(socket: &Path, theirs: &[FormerHold]) -> usize {
     overlaps
 }
 
-/// Has three agents hold 50 each, loses them, and has the next agent take what each had. At no instant two believe to
-/// hold one.
+/// Has each agent hold 50 resources, loses the holds, and has the next agent acquire the same. At no instant do two
+/// programs see themselves as the holder.
 #[track_caller]
 pub fn nobody_overlaps(agents: &[Agent], lose: impl FnOnce()) {
     let held: Vec<Vec<FormerHold>> =

@@ -220,7 +220,7 @@ fn a_resource_is_found_by_its_name_alone() {
         let told = says(&agent, &[&["why"], words].concat());
         assert!(told.starts_with("leader/nightly is held"), "{told}");
     }
-    // What is held by several kinds has to be said, and what nobody has ever had is free.
+    // A name that several kinds hold needs its kind, and a name without any history is free.
     holder.acquire("lease", "nightly", &json!({}));
     let refused = |words: &[&str]| {
         let mut command = Command::new(binary("tenure"));
@@ -233,7 +233,7 @@ fn a_resource_is_found_by_its_name_alone() {
     assert!(told.contains("(leader, lease); write for example leader nightly"), "{told}");
     assert!(refused(&["why", "leader"]).contains("write the name after the kind"));
     assert!(says(&agent, &["standing", "unheard-of"]).starts_with("leader/unheard-of: free"));
-    // One that is over is found by its history.
+    // A hold that is over is found by its history.
     let mailbox = agent.http().standing("lease", "mailbox").holders[0].hold.expect("it is ours");
     holder.release(mailbox);
     let told = eventually("its end to be known", || {

@@ -19,7 +19,7 @@ fn is_up(agent: &Agent) {
     until("the agent to be up", || state(agent) == UpstreamState::Up);
 }
 
-/// Asks for something, which must be refused.
+/// Asks for a hold, which must be refused.
 #[track_caller]
 fn is_refused(agent: &Agent) {
     let mut http = agent.http();

@@ -12,10 +12,10 @@ use tenure_tests::harness::{
     Agent, Client, PageFile, Program, RedisServer, binary, boottime_ns, read_pid, run_to_end, until,
 };
 
-/// Work that goes on until it is ended: a line each time, with the instant.
+/// Work that goes on until its end: a line in each round, with the instant.
 const WORK: &str = "sh -c 'echo $$ >pid; while :; do cat /proc/uptime >>work; sleep 0.05; done'";
 
-/// Short, since a script ends only with it where its agent is gone.
+/// The ttl is short: a script without an agent ends only with it.
 const TTL: &str = "[leader]\nttl = \"8s\"\nbeat = \"2s\"\n";
 
 /// A script with the lines of the document before its own.
@@ -55,7 +55,8 @@ impl Script {
         self.page.slot(0).valid_until_ns
     }
 
-    /// Waits for the end of the script, and expects that its work ended with it. The instant of the last line of the work.
+    /// Waits for the end of the script, and expects that its work has ended. Returns the instant of the work's last
+    /// line.
     fn ends(&mut self) -> u64 {
         let status = self.program.wait();
         assert_eq!(status.signal(), Some(Signal::SIGTERM as i32), "{status}");
@@ -145,7 +146,7 @@ fn a_script_ends_by_valid_until_when_the_store_is_gone() {
 fn a_script_that_slept_past_valid_until_ends_as_it_wakes() {
     let mut agent = agent();
     let mut script = Script::start(&agent);
-    // Nothing of the machine runs: neither the agent nor the script, and the watch of the script only finds that time is over.
+    // The machine sleeps: neither agent nor script runs, and the watch of the script finds only that time is over.
     agent.pause();
     script.signal(Signal::SIGSTOP);
     let valid_until = script.valid_until_ns();

@@ -6,7 +6,7 @@ use tenure_tests::harness::{Program, until};
 
 use super::nodes::Nodes;
 
-/// Whatever a script takes for "the cluster does not serve".
+/// The exit status of commands while the cluster does not serve.
 const UNAVAILABLE: Option<i32> = Some(69);
 
 #[test]
@@ -75,7 +75,7 @@ fn backups_are_written_again_and_again_and_from_a_folder_without_a_majority() {
     let refused = nodes.try_run(0, &from_folder);
     let words = String::from_utf8(refused.stderr).unwrap();
     assert!(words.contains("another process"), "{words}");
-    // It goes on trying until a majority answers.
+    // The backup is tried again until a majority answers.
     nodes.gateways[1].start_again();
     until("a backup again", || fs::exists(file).unwrap());
     writing.kill();

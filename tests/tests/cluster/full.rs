@@ -46,7 +46,7 @@ impl Nodes {
     }
 
     fn status(&self, node: usize) -> Value {
-        // It fails where no node leads, and says the rest all the same.
+        // The command fails where no node leads, and prints the rest all the same.
         serde_json::from_slice(&self.try_run(node, &["status", "--json"]).stdout).unwrap()
     }
 

@@ -73,7 +73,7 @@ impl Nodes {
     }
 
     fn status(&self, node: usize) -> Value {
-        // It fails where no node leads, and says the rest all the same.
+        // The command fails where no node leads, and prints the rest all the same.
         serde_json::from_slice(&self.try_run(node, &["status", "--json"]).stdout).unwrap()
     }
 
@@ -244,13 +244,13 @@ fn a_node_is_ready_when_it_votes_and_has_caught_up() {
     let (status, answer) = ask(&nodes, "/readyz");
     assert_eq!(status, 503);
     assert!(answer.contains("this node has no cluster yet"), "{answer}");
-    // It lives all the same.
+    // The node is alive all the same.
     assert_eq!(ask(&nodes, "/healthz").0, 200);
     nodes.run(0, &["init"]);
     nodes.run(0, &["add", &nodes.addresses[1]]);
     until("the node to be ready", || ask(&nodes, "/readyz").0 == 200);
 
-    // A majority that is lost later is told by refusals.
+    // A majority that is lost later shows in refusals.
     nodes.gateways[1].kill();
     until("the node to notice", || nodes.status(0)["leader"].is_null());
     assert_eq!(ask(&nodes, "/readyz").0, 200);

@@ -37,8 +37,8 @@ fn whatever_is_made_up_the_gateway_has_an_answer_that_is_no_fault_of_its_own() {
     assert!(!log.contains(is_obeyed), "{log:?}");
 }
 
-/// Every answer has a status, a content type and a shape that `openapi.json` names. A session that was made up is 410 whatever
-/// else is sent, so that it is not judged what is taken and what is refused.
+/// Every answer has a status, a content type and a shape that `openapi.json` names. A made-up session gets 410 with any
+/// request, so that accepted and refused requests are not compared.
 #[test]
 fn the_gateway_is_as_its_document_says() {
     let gateway = Gateway::start("embedded:");

@@ -51,7 +51,7 @@ fn values(text: &str) -> Vec<Value> {
     parts.flatten().collect()
 }
 
-/// True if the page shows what was told. Each id of the page stands for one id; tokens and times are of the day.
+/// True if the answer fits the one on the page. Each id of the page stands for one id; tokens and times differ.
 fn same(shown: &Value, told: &Value, field: &str, ids: &mut HashMap<Uuid, Uuid>) -> bool {
     match (shown, told) {
         (Value::Object(shown), Value::Object(told)) => {

@@ -23,7 +23,7 @@ const USUAL: [&str; 5] = ["Invalid", "NoParameters", "QuotaExceeded", "TooLarge"
 /// Columns of a page.
 const WIDTH: usize = 140;
 
-/// The document, and what a table of it may refer to.
+/// The OpenAPI document, and the types to which a table may refer.
 struct Document(Value);
 
 impl Document {
@@ -31,13 +31,13 @@ impl Document {
         &self.0["components"]["schemas"][name]
     }
 
-    /// The part of the document that is meant: itself, or what it refers to.
+    /// A part of the document, or the part to which its `$ref` leads.
     fn resolve<'a>(&'a self, part: &'a Value) -> &'a Value {
         let Some(path) = part["$ref"].as_str() else { return part };
         self.0.pointer(path.trim_start_matches('#')).expect("a reference leads somewhere")
     }
 
-    /// Fields of an object and of those that are merged into it, and the names of those that it must have.
+    /// The fields of an object and of objects merged into it, and the names of the required fields.
     fn fields<'a>(&'a self, schema: &'a Value) -> (Map<String, Value>, Vec<&'a str>) {
         let (mut fields, mut required) = (Map::new(), Vec::new());
         let merged = list(&schema["allOf"]).filter(|part| part["if"].is_null());
@@ -212,7 +212,7 @@ impl Document {
         let parts: Vec<_> =
             schemas.iter().map(|(name, it)| (link(name), self.part(name, it))).collect();
         for (link, part) in &parts {
-            // Words are told where they are used, and what is merged into others with those.
+            // Words of an enum stand where they are used, and merged objects within the others.
             let leads_here =
                 |(other, text): &(String, String)| other != link && text.contains(link);
             if page.contains(link) || parts.iter().any(leads_here) {

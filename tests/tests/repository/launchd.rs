@@ -1,4 +1,4 @@
-//! The files for launchd: they are well-formed, and say what the agent needs. Nothing of it is run here.
+//! The files for launchd: well-formed, and with all that the agent needs. They are not run here.
 
 use std::fs;
 use std::path::{Path, PathBuf};

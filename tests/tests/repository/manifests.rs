@@ -1,4 +1,4 @@
-//! The files for Kubernetes: they are well-formed, and say what the agent and the image need. Nothing of it is run here.
+//! The files for Kubernetes: well-formed, and with all that the agent and the image need. They are not run here.
 
 use std::collections::HashSet;
 use std::fs;
@@ -268,7 +268,7 @@ fn check_probes(gateway: &Value) {
     }
 }
 
-/// The ports at which the policies let pods be called, each with whether everybody may.
+/// The ports that the policies open, each with true if any client may connect.
 fn let_in(documents: &[Value]) -> Vec<(u64, bool)> {
     let policy = &of_kind(documents, "NetworkPolicy")["spec"];
     let labels = &policy["podSelector"]["matchLabels"];

@@ -138,7 +138,7 @@ fn the_sidecar_and_the_gateways_fit_the_level_restricted() {
 fn an_agent_for_each_node_takes_what_the_level_baseline_refuses() {
     let pod = pod("agent/daemonset.yaml", "DaemonSet");
     assert_eq!(against_baseline(&pod), ["hostPID", "hostPath"]);
-    // A client of it mounts a directory of the node as well, as its manifest says.
+    // A client of the agent mounts a directory of the node as well, as its manifest says.
     let client = json!({"volumes": [{"name": "agent", "hostPath": {"path": "/run/tenured"}}]});
     assert_eq!(against_baseline(&client), ["hostPath"]);
 }

@@ -44,7 +44,7 @@ shift 2
 exec "$@"
 "#;
 
-/// The work that one program at a time does.
+/// The work of one program at a time.
 const WORK: &str = r#"#!/bin/sh
 exec 9>>/tmp/inside
 flock -n 9 || echo "two at once" >>/tmp/wrong

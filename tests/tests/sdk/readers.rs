@@ -1,4 +1,4 @@
-//! The validity page for programs in C, Go, Java and PHP: the header of `client-sdk/c`, and its readers against a real agent.
+//! The validity page for programs in C, Go, Java and PHP: the header of `client-sdk/c`, and readers against an agent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +51,7 @@ fn compile(source: &Path, program: &Path) {
     succeed(compiler.arg("-o").arg(program).arg(source));
 }
 
-/// A program that is asked for a hold.
+/// A reader program, which is asked about a hold.
 struct Reader {
     program: PathBuf,
     first: Vec<PathBuf>,
@@ -73,7 +73,7 @@ impl Reader {
         run(command.arg(slot.to_string()).current_dir(self.folder.path()))
     }
 
-    /// Until when it sees the hold as held.
+    /// Until when the reader sees the hold as held.
     #[track_caller]
     fn held_until(&self, of: &Session, hold: &Granted) -> Option<u64> {
         match self.ask(of, of.session, hold.hold, hold.slot) {
@@ -86,7 +86,7 @@ impl Reader {
         }
     }
 
-    /// Asks it over the life of holds.
+    /// Asks the reader over the life of holds.
     #[track_caller]
     fn follows_the_agent(&self) {
         let mut agent = Agent::start();

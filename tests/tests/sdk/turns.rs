@@ -11,7 +11,7 @@ use tenure_tests::harness::{Agent, Client, Heir, open_session, until, within};
 
 const TASKS: usize = 8;
 
-/// The tokens of those that were inside, one at a time.
+/// The tokens of the tasks that were inside, one at a time.
 #[derive(Clone, Default)]
 struct Room {
     inside: Arc<AtomicU32>,

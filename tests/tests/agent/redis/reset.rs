@@ -52,7 +52,7 @@ fn nobody_overlaps_when_a_replica_that_was_behind_takes_over() {
     }
     until("the replica to know of it", || replica.keys().contains(&"leader:early-2".to_owned()));
     let old = sentinel.master_port();
-    // From now on the replica is refused, and keeps its data as they are.
+    // From now on the master refuses the replica, whose data stay as they are.
     replica.command::<()>(&["CONFIG", "SET", "masteruser", "nobody"]);
     replica.command::<()>(&["CONFIG", "SET", "masterauth", "wrong"]);
     replica.command::<()>(&["CLIENT", "KILL", "TYPE", "master"]);
@@ -74,7 +74,7 @@ fn a_store_that_was_never_used_is_in_no_quarantine() {
     let mut http = agent.http();
     let session = http.register(&json!({})).session;
     http.acquire(session, "leader", "role", &json!({}));
-    // An agent that comes later knows of nothing.
+    // An agent that starts later knows of no epoch.
     let other = start_agent(1, &redis.url(), "");
     let mut http = other.http();
     let session = http.register(&json!({})).session;
