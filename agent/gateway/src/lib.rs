@@ -5,10 +5,10 @@
 //! | `main.rs` | the whole life on one page: parse → prepare → open the store → bind → serve → drain |
 //! | `access/` | callers: keys, principals, their bounds, and what they have |
 //! | `face/` | HTTP: accept loop, the agents' endpoints, their change streams, health |
-//! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
+//! | `face/people/` | the data of the status page: holders, waiters, the past, the gateway's state; and revocations |
 //! | `face/grpc/`, `face/routing/` | over gRPC: the control plane of RFC-049; registration of proxies, and streams of routes |
 //! | `mailbox.rs` | Pure: checks and decides calls of the control plane |
-//! | `quarantine.rs` | the command that has a store which lost data grant again |
+//! | `quarantine.rs` | the command that ends the quarantine of a store which lost data |
 //! | `local_key.rs` | the key of the programs of the gateway's user, and the address of the page with it |
 //! | `gateway_run.rs` | which gateway this is, and which run of it |
 //! | `tls/` | the gateway's certificate, and those of its clients |
@@ -19,7 +19,7 @@
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
 //! | `trail/` | the audit trail, within bounds; all but its thread and its file is pure |
 //! | `keys.rs` | commands that change keys |
-//! | `cluster.rs` | commands about the cluster that this gateway is a node of |
+//! | `cluster.rs`, `cluster/` | commands about the cluster of which this gateway is a node: members, backups, recovery |
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
 //! | `thrift.rs` | memory of a burst goes back to the system |
 //! | `follow.rs` | keys in the store: read when they change, and their uses told |
