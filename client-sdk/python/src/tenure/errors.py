@@ -124,7 +124,7 @@ class Lost(TenureError):
         self.hold = hold
         """The hold's id."""
         self.detail = detail
-        """Why they took it away, in their words; of one that has expired what kept it from being renewed."""
+        """Why the hold was taken away, in the words of the administrator; for an expired hold, why it was not renewed."""
 
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""
