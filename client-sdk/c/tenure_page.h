@@ -41,7 +41,7 @@
 enum { TENURE_PAGE_STATE_FREE, TENURE_PAGE_STATE_WAITING, TENURE_PAGE_STATE_HELD, TENURE_PAGE_STATE_JEOPARDY,
        TENURE_PAGE_STATE_RELEASED, TENURE_PAGE_STATE_LOST };
 
-/* It goes on while the machine sleeps. Linux's CLOCK_MONOTONIC does not; Apple's does. */
+/* A clock that goes on while the machine sleeps. Linux's CLOCK_MONOTONIC does not; Apple's does. */
 #ifdef __APPLE__
 #define TENURE_PAGE_CLOCK CLOCK_MONOTONIC
 #else

@@ -66,9 +66,10 @@ enum ClusterCommand {
     },
     /// Begin a cluster of this node alone with the folder of a node whose cluster has lost its majority for good.
     ///
-    /// The node whose folder it is has stopped, and this one belongs to no cluster yet: move the folder aside, and start the
-    /// gateway with an empty one. As for restore, nothing is granted until the quarantine is over, and tokens are greater
-    /// than all before. Nodes of the old cluster must never run again: that is refused while one of them answers.
+    /// The old node must have stopped, and this node must belong to no cluster yet: move the folder aside, and start
+    /// the gateway with an empty one. As with restore, nothing is granted until the quarantine is over, and new tokens
+    /// are greater than all old ones. Nodes of the old cluster must never run again: the command refuses while one
+    /// answers.
     Recover {
         /// The folder, cluster.folder of the node that has stopped; run this as its owner.
         #[arg(long, value_name = "FOLDER")]

@@ -18,7 +18,7 @@ import (
 const (
 	magic, version, slotsMax, slotSize          = "TENUREP1", 1, 4095, 64
 	versionAt, slotsAt, sessionAt, validUntilAt = 8, 12, 16, 24
-	// It goes on while the machine sleeps, as Go's own clocks do not.
+	// A clock that goes on while the machine sleeps, as Go's own clocks do not.
 	clockBoottime = 7
 )
 

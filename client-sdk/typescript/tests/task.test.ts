@@ -18,7 +18,7 @@ import { until } from "./until.js";
 
 const TASKS = 8;
 const ROUNDS = 10_000;
-/** With an end and without, which are asked in two ways. */
+/** Waits with and without a limit, which use two requests. */
 const WAITS: readonly AcquireOptions[] = [{ wait: "1h" }, {}];
 
 let agent: TestAgent;
@@ -43,7 +43,7 @@ async function assertHeldBySelf(work: Promise<unknown>): Promise<void> {
   await assert.rejects(work, (error) => error instanceof Busy && !(error instanceof WaitTimeout) && error.heldBySelf);
 }
 
-/** Work that notes its token, and that nobody else is inside. */
+/** Work that notes its token, and checks that no other task is inside. */
 function alone(tokens: bigint[]): (hold: Hold) => Promise<void> {
   let inside = 0;
   return async ({ token }) => {

@@ -65,7 +65,7 @@ impl Holder {
         let ended = ended.unwrap_or_else(|| "its holder has let go".to_owned());
         let until = until.map(|at| format!("until {at}"));
         let until = until.unwrap_or_else(|| format!("for another {}", brief(kept)));
-        // Both are rounded down to a ms, and by another clock.
+        // Both times are rounded down to a ms, and are of different clocks.
         let all = Duration::from_millis(self.since_ms) + kept + Duration::from_millis(500);
         let all = brief(Duration::from_secs(all.as_secs()));
         Some(format!("{ended}, kept {until} ({option} {all})"))

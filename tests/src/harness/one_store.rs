@@ -72,7 +72,7 @@ impl Gateway {
     #[track_caller]
     pub fn leader(nodes: &[Gateway], asked: usize) -> usize {
         eventually("a leader", || {
-            // It fails where no node leads.
+            // The command fails where no node leads.
             let told = nodes[asked].try_cluster(&["status", "--json"]).stdout;
             let status: Value = serde_json::from_slice(&told).ok()?;
             let leads =

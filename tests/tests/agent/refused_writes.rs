@@ -129,7 +129,7 @@ fn a_redis_user_that_lost_a_right_is_shut_out_and_one_without_a_tenant_is_not() 
         || user(&["-hset"]),
         || user(&["+hset"]),
     );
-    // It serves one tenant alone, and what others ask for is refused each time.
+    // The Redis user has rights for one tenant alone: claims of other tenants are refused each time.
     let mut http = agent.http();
     let session = http.register(&json!({"tenant": "acme"})).session;
     for _ in 0..20 {

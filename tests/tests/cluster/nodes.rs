@@ -297,7 +297,7 @@ fn a_node_shows_new_certificates_and_keeps_them_while_files_are_wrong() {
     };
     assert!(command("init").status.success());
     put(&second);
-    // Without a reload.
+    // No reload is needed.
     until("the node to show the new ones", || command("status").status.success());
     fs::write(path("node.pem"), "nonsense").unwrap();
     gateway.reload();

@@ -54,7 +54,7 @@ fn a_proxy_names_people_and_they_may_do_what_their_section_says() {
     assert_eq!(holder(ALICE)["name"], "backup.sh");
     assert_eq!(holder(BOB)["name"], "another principal");
 
-    // Without an origin any page could have had the browser send it.
+    // A request without an origin may be any page's.
     let wish =
         json!({"tenant": "default", "kind": "leader", "name": "nightly", "reason": "upgrade"});
     let own = "Origin: http://localhost\r\n";

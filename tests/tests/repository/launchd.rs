@@ -90,7 +90,7 @@ fn the_sockets_directory_is_made_before_the_agent_is_loaded() {
     assert!(made.is_some() && made < loaded, "{script}");
     assert_eq!(job["RunAtLoad"], true);
     assert!(job["KeepAlive"].is_null(), "once a boot");
-    // It is the shell's to read as well.
+    // A shell accepts the script.
     let checked = Command::new("sh").args(["-n", "-c", script]).status();
     assert!(checked.is_ok_and(|status| status.success()), "{script}");
 }

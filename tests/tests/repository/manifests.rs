@@ -250,7 +250,7 @@ fn nodes_of_a_cluster_find_each_other_and_keep_their_folders() {
     assert_eq!(names["spec"]["publishNotReadyAddresses"], true);
     assert_eq!(names["spec"]["clusterIP"], "None");
     assert_eq!(set["podManagementPolicy"], "Parallel");
-    // An update goes on to the next one when this one has caught up, and has stayed so for a while.
+    // An update goes on to the next pod once this pod has been ready for a while.
     check_probes(gateway);
     assert!(set["minReadySeconds"].as_u64() >= Some(10));
     // A node's folder outlives its pod, and a drained machine takes one node at most.

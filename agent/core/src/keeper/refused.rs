@@ -5,7 +5,7 @@
 //!
 //! A store that was away for as long as a waiter's ttl has dropped that waiter, which queues again. The waiters of this
 //! host keep their order then: a waiter claims only after the agent has asked whether earlier ones were dropped, too.
-//! It asks for the waiters whose place was confirmed longer than a ttl ago.
+//! The agent asks for waiters whose place was confirmed longer than a ttl ago.
 
 use std::time::Duration;
 

@@ -21,11 +21,11 @@ const EVERY_MIN: Duration = Duration::from_secs(1);
 pub(super) struct BackupArgs {
     /// The file; only its owner can read it.
     file: PathBuf,
-    /// Read this folder of a node that has stopped, and ask no node: it takes no majority. Run it as the owner of the
-    /// folder.
+    /// Read the folder of a stopped node instead of asking a node that runs: needs no majority. Run this as the owner
+    /// of the folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "every")]
     from_folder: Option<PathBuf>,
-    /// Go on until this command is ended, and write a backup so often. The file is there at any time, and always whole.
+    /// Go on until this command is ended, and write a backup at this interval. FILE is a whole backup at any time.
     #[arg(long, value_name = "DURATION", value_parser = every)]
     every: Option<Duration>,
     /// The number of backups that are kept, with --every: FILE, and earlier ones as FILE.1, FILE.2 and so on.

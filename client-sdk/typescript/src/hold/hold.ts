@@ -50,7 +50,7 @@ export class Hold implements AsyncDisposable {
     look();
   }
 
-  /** @internal True once it is over, whatever its page shows. */
+  /** @internal True once the hold is over, even if its page shows otherwise. */
   get isOver(): boolean {
     return this.#cell.isOver;
   }

@@ -169,7 +169,7 @@ fn everything_is_flushed_under_an_idle_agent() {
     let session = http.register(&json!({"keepalive_ms": 600_000})).session;
     http.acquire(session, "leader", "role", &json!({"ttl_ms": 600_000}));
     fleet.redis.command::<()>(&["FLUSHALL"]);
-    // Both look now and then, and the first claim would find out, too.
+    // Both agents check now and then, and the first claim would notice the loss, too.
     for agent in &fleet.agents {
         until("it to be named", || {
             agent.http().status().upstream.state == UpstreamState::Quarantined

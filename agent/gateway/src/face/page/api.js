@@ -157,7 +157,7 @@ export class Stream {
     const began = performance.now();
     try {
       await this.#read(stopped);
-      // It ended as it should: so that a proxy judges anew who reads, or with a gateway that stops.
+      // An orderly end: a proxy has to sign the reader in again, or the gateway stops.
       if (!stopped.aborted && performance.now() - began > LONG_MS) return this.#run(stopped);
     } catch (error) {
       if (stopped.aborted) return;

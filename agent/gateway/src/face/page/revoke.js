@@ -40,7 +40,7 @@ export function revokeButton({ tenant, kind, name }, holder, who) {
   const button = make("button", { type: "button", class: "plain" }, "Take away…");
   button.setAttribute("aria-label", `Take away… from ${who}`);
   button.addEventListener("click", () => {
-    // A program that is none of Tenure's has no token: then all that hold it lose it.
+    // A holder without Tenure has no token: then all holders of the resource lose it.
     wish = { tenant, kind, name, ...(holder.token > 0 ? { token: holder.token } : {}) };
     byId("revoke-what").replaceChildren(`${kind} `, make("bdi", {}, visible(name)), " from ", make("bdi", {}, who));
     byId("revoke-reason").value = "";

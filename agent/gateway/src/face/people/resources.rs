@@ -86,7 +86,7 @@ struct Holder {
     #[serde(flatten)]
     owner: Owner,
     token: u64,
-    /// It has ended so long ago, and is kept from others for so much longer, ms.
+    /// Time since the end of a kept hold, and time for which the hold is still kept from others, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
