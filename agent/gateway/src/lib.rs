@@ -19,7 +19,7 @@
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
 //! | `trail/` | the audit trail, within bounds; all but its thread and its file is pure |
 //! | `keys.rs` | commands that change keys |
-//! | `cluster.rs`, `cluster/` | commands about the cluster of which this gateway is a node: members, backups, recovery |
+//! | `cluster.rs`, `cluster/` | commands about the cluster of this gateway: members, backups, recovery |
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
 //! | `thrift.rs` | memory of a burst goes back to the system |
 //! | `follow.rs` | keys in the store: read when they change, and their uses told |

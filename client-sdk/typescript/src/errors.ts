@@ -40,7 +40,7 @@ export class Lost extends TenureError {
   readonly reason: Reason;
   /** Who took it away, where the agent says. */
   readonly by: string | undefined;
-  /** Why the hold was taken away, in the words of the administrator; for an expired hold, why it was not renewed. */
+  /** Why the hold was taken away, in the administrator's words; of an expired hold, why it was not renewed. */
   readonly detail: string | undefined;
 
   constructor(what: string, token: bigint, reason: Reason, by?: string, detail?: string) {

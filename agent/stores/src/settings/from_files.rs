@@ -373,8 +373,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_folder_that_is_replaced_by_a_link_has_changed() {
-        // Kubernetes replaces a volume like this: files are links through `..data`, a link to the current folder, which is
-        // replaced.
+        // Kubernetes replaces a volume like this: files are links through `..data`, a link to the current folder,
+        // which is replaced.
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name);
         for text in ["1", "2"] {

@@ -124,7 +124,7 @@ class Lost(TenureError):
         self.hold = hold
         """The hold's id."""
         self.detail = detail
-        """Why the hold was taken away, in the words of the administrator; for an expired hold, why it was not renewed."""
+        """Why the hold was taken away, in the administrator's words; of an expired hold, why it was not renewed."""
 
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""
