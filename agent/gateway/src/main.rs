@@ -268,6 +268,7 @@ fn run(
             follow.look().await;
             tokio::spawn(follow.run());
         }
+        tokio::spawn(Arc::clone(&face).watch_ends());
         tokio::spawn(face::tell_proxies(Arc::clone(&face), proxies));
         let kind = face.info.kind.clone();
         let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), hosts, limits));

@@ -8,6 +8,7 @@ mod cursors;
 mod denials;
 mod failover;
 mod floods;
+mod foreign_masters;
 mod hostile;
 mod hostile_principal;
 mod join;

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tenure_tests::harness::{Gateway, Key, Python, RedisServer, Watched, nothing_is_left, until};
 
 /// A program's way to a gateway, with a key.
-struct Program<'a> {
-    gateway: &'a Gateway,
-    key: &'a Key,
+pub(super) struct Program<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) key: &'a Key,
 }
 
 /// An answer: its status, its head, and its body.
@@ -36,14 +36,14 @@ impl Program<'_> {
     }
 
     #[track_caller]
-    fn ask(&self, head: &str, session: &str, body: &str) -> Value {
+    pub(super) fn ask(&self, head: &str, session: &str, body: &str) -> Value {
         let Answer { status, body, .. } = self.call(head, session, body);
         assert_eq!(status, 200, "{head}: {body}");
         body
     }
 
     #[track_caller]
-    fn register(&self, identity: &str, surface: &str) -> Value {
+    pub(super) fn register(&self, identity: &str, surface: &str) -> Value {
         self.ask(REGISTER, "", &wanted(identity, surface))
     }
 
@@ -53,7 +53,7 @@ impl Program<'_> {
     }
 
     #[track_caller]
-    fn release(&self, session: &str) {
+    pub(super) fn release(&self, session: &str) {
         assert_eq!(self.ask(RELEASE, session, "")["released"], true);
     }
 
@@ -63,12 +63,12 @@ impl Program<'_> {
     }
 
     #[track_caller]
-    fn events(&self, session: &str) -> Events {
+    pub(super) fn events(&self, session: &str) -> Events {
         Events::open(self.gateway, self.key, session)
     }
 }
 
-const REGISTER: &str = "POST /api/v1/controller/register";
+pub(super) const REGISTER: &str = "POST /api/v1/controller/register";
 const HEARTBEAT: &str = "POST /api/v1/controller/heartbeat";
 const RELEASE: &str = "POST /api/v1/controller/release";
 const STATUS: &str = "GET /api/v1/controller/status";
@@ -77,23 +77,23 @@ const EVENTS: &str = "GET /api/v1/controller/events";
 /// Short enough for a test to wait for its end.
 const SHORT: &[&str] = &["--ttl-max", "3s", "--right", "owners"];
 /// Sees the sessions of other principals.
-const SEES: &[&str] = &["--right", "owners"];
+pub(super) const SEES: &[&str] = &["--right", "owners"];
 
-fn wanted(identity: &str, surface: &str) -> String {
+pub(super) fn wanted(identity: &str, surface: &str) -> String {
     json!({"project_id": "atlas", "agent_identity": identity, "agent_surface": surface, "machine_id": "m-1"})
         .to_string()
 }
 
-fn id(registered: &Value) -> &str {
+pub(super) fn id(registered: &Value) -> &str {
     registered["session_id"].as_str().unwrap()
 }
 
 /// The events of a session. Dropping them leaves a thread that ends with its stream.
-struct Events(Arc<Watched<Heard>>);
+pub(super) struct Events(pub(super) Arc<Watched<Heard>>);
 
 #[derive(Debug, Default)]
-struct Heard {
-    events: Vec<Value>,
+pub(super) struct Heard {
+    pub(super) events: Vec<Value>,
     lines: usize,
     has_ended: bool,
 }
@@ -136,7 +136,7 @@ impl Events {
     }
 
     #[track_caller]
-    fn next(&self, kind: &str, session: &str) -> Value {
+    pub(super) fn next(&self, kind: &str, session: &str) -> Value {
         self.wait(&format!("{kind} of {session}"), |heard| {
             let mut all = heard.events.iter();
             all.find(|event| event["type"] == kind && event["session"] == session).cloned()
@@ -172,7 +172,8 @@ fn round_trip(calls: &Gateway, events: &Gateway, key: &Key, short: &Key) {
     assert_eq!(preempted["by"]["session"], desktop["session_id"]);
     assert_eq!(other.heartbeat(id(&first))["role"], "peer");
 
-    told.next("session_ended", id(&peer));
+    let ended = told.next("session_ended", id(&peer));
+    assert_eq!((&ended["name"], &ended["host"]), (&json!("frank"), &json!("m-1")));
     assert_eq!(brief.call(HEARTBEAT, id(&peer), "").status, 410);
 
     other.release(id(&desktop));

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 use tenure_host::clock;
-use tenure_tests::harness::{Gateway, Key, SharedStore, until};
+use tenure_tests::harness::{Campaigner, Gateway, Key, SharedStore, start_agent, until};
 use tenure_tests::over_every_store;
 
 over_every_store!(
     the_trail_has_each_register_grant_preemption_loss_and_release_of_sessions,
     a_preemption_at_another_gateway_is_in_the_trail_of_the_losers,
+    the_end_of_a_master_that_is_silent_is_in_the_trail_of_the_gateway_that_heard_of_it_last,
+    a_hold_of_an_agent_that_dies_is_in_the_trail,
 );
 
 const REGISTER: &str = "POST /api/v1/controller/register";
@@ -101,6 +103,90 @@ fn a_preemption_at_another_gateway_is_in_the_trail_of_the_losers<S: SharedStore>
     let (store, keys) = (S::begin(), keys());
     let gateways = [0, 1].map(|_| Gateway::start_audited(&store.url(), &keys.each_ref()));
     lives_of_sessions(gateways.each_ref(), keys.each_ref());
+}
+
+/// How many lines of such an event of a session all trails have; with the resource, or without one.
+fn count(gateways: &[&Gateway], event: &str, session: &str, resource: &str) -> usize {
+    let is_it = |line: &Value| {
+        let of = line["resource"].as_str().unwrap_or_default();
+        line["event"] == event
+            && line["session"] == session
+            && of.ends_with(resource)
+            && of.is_empty() == resource.is_empty()
+    };
+    gateways.iter().map(|gateway| gateway.trail().iter().filter(|it| is_it(it)).count()).sum()
+}
+
+/// A session that lives for a second lives and dies.
+fn a_moment_passes(gateway: &Gateway, brief: &Key, project: &str) {
+    let session = register(gateway, brief, project, "claude_code");
+    has(gateway, ("loss", "brief", &session, ""));
+}
+
+/// Nothing is heard of these sessions after they lost what they had, by calls of theirs.
+fn silent_ends([here, there]: [&Gateway; 2], all: &[&Gateway], keys: [&Key; 3]) {
+    let [alpha, middle, brief] = keys;
+    let donna = register(here, alpha, "atlas", "claude_code");
+    assert_eq!(call(there, alpha, HEARTBEAT, &donna, "").0, 200);
+    let desk = register(here, alpha, "atlas", "claude_desktop");
+    has(there, ("preemption", "alpha", &donna, "master/atlas"));
+
+    let dies = register(here, middle, "web", "claude_code");
+    for moment in 0..3 {
+        a_moment_passes(here, brief, &format!("moment-{moment}"));
+    }
+    assert_eq!(call(there, middle, HEARTBEAT, &dies, "").0, 200);
+    has(there, ("loss", "middle", &dies, "master/web"));
+    has(there, ("loss", "middle", &dies, ""));
+
+    a_moment_passes(here, brief, "last");
+    assert_eq!(count(all, "preemption", &donna, "master/atlas"), 1);
+    assert_eq!(count(all, "loss", &dies, "master/web"), 1);
+    assert_eq!(count(all, "loss", &dies, ""), 1);
+    assert_eq!(count(all, "loss", &desk, "master/atlas"), 0);
+}
+
+fn silent_keys() -> [Key; 3] {
+    let [alpha, _, brief] = keys();
+    [alpha, Key::within("middle", &["--ttl-max", "10s"]), brief]
+}
+
+#[test]
+fn the_ends_of_silent_masters_are_in_the_trail_on_an_embedded_store() {
+    let keys = silent_keys();
+    let gateway = Gateway::start_audited("embedded:", &keys.each_ref());
+    silent_ends([&gateway, &gateway], &[&gateway], keys.each_ref());
+}
+
+fn the_end_of_a_master_that_is_silent_is_in_the_trail_of_the_gateway_that_heard_of_it_last<
+    S: SharedStore,
+>() {
+    let (store, keys) = (S::begin(), silent_keys());
+    let [here, there] = [0, 1].map(|_| Gateway::start_audited(&store.url(), &keys.each_ref()));
+    silent_ends([&here, &there], &[&here, &there], keys.each_ref());
+}
+
+fn dies_with_a_hold(gateway: &Gateway) {
+    let mut agent = start_agent(0, &gateway.url(), "");
+    let mut holder = Campaigner::start(&agent, "holder");
+    let held = holder.acquire("leader", "role", &json!({"ttl_ms": 2000}));
+    agent.kill();
+    let is_it = |line: &Value| {
+        line["event"] == "loss" && line["token"] == held.token && line["outcome"] == "expired"
+    };
+    let count = || gateway.trail().iter().filter(|line| is_it(line)).count();
+    until("the loss of its hold", || count() > 0);
+    assert_eq!(count(), 1);
+}
+
+#[test]
+fn a_hold_of_an_agent_that_dies_is_in_the_trail_on_an_embedded_store() {
+    dies_with_a_hold(&Gateway::start_audited("embedded:", &[]));
+}
+
+fn a_hold_of_an_agent_that_dies_is_in_the_trail<S: SharedStore>() {
+    let store = S::begin();
+    dies_with_a_hold(&Gateway::start_audited(&store.url(), &[]));
 }
 
 #[test]

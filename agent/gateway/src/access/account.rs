@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, Claim, ClaimId, Failure, GoneReason, HistoryEntry, Request, Resource, Revocation,
-    SessionId, SessionRecord,
+    Answer, Beat, BeatAnswer, Claim, ClaimId, Failure, GoneReason, HistoryEntry, Request, Resource,
+    Revocation, SessionId, SessionRecord, Subject,
 };
 use tenure_core::time::Boottime;
 use tenure_stores::settings::value::show;
-use tenure_wire::Happened;
+use tenure_wire::{Happened, Kind, Role};
 
 use super::bounds::{Denied, KeyBounds};
 use super::fact::{Event, Fact, NOT_FOUND, outcome};
@@ -146,7 +146,8 @@ impl Account {
             }
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
                 for (beat, answer) in beats.iter().zip(answers) {
-                    own.renewed(now, beat, answer, &mut facts);
+                    let master = master_in(beats, answers, &beat.subject);
+                    own.renewed(now, beat, answer, master, &mut facts);
                 }
             }
             (Request::Release { claim, resource }, Ok(Answer::Released(found))) => {
@@ -190,6 +191,46 @@ impl Account {
             _ => {}
         }
         facts
+    }
+
+    /// Learns from the store's answer what has ended; the facts are new.
+    pub fn settle_ends(&self, request: &Request, result: &Result<Answer, Failure>) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        if let (Request::Renew(beats), Ok(Answer::Renew(answers))) = (request, result) {
+            let mut own = self.own();
+            for (beat, answer) in beats.iter().zip(answers) {
+                own.end_answered(beat, answer, &mut facts);
+            }
+        }
+        facts
+    }
+
+    /// Claims and sessions that nobody has renewed through this gateway in time.
+    pub fn overdue(&self, now: Boottime) -> Vec<Subject> {
+        let mut own = self.own();
+        own.sweep(now);
+        let claims = own
+            .overdue
+            .claims
+            .iter()
+            .map(|(claim, live)| Subject::Claim { claim: *claim, resource: live.resource.clone() });
+        let sessions = own.overdue.sessions.iter().map(|(session, known)| Subject::Session {
+            session: *session,
+            master: known.master.clone(),
+        });
+        claims.chain(sessions).collect()
+    }
+
+    /// The session of a claim, and until when it lives by what passed through this gateway.
+    pub fn session_of(&self, claim: ClaimId) -> Option<(SessionId, Boottime)> {
+        let own = self.own();
+        let session = own.claims.get(&claim)?.session?;
+        own.sessions.get(&session).map(|known| (session, known.until))
+    }
+
+    /// Forgets a claim whose end another gateway tells of.
+    pub fn forget(&self, claim: ClaimId) {
+        self.own().take(claim);
     }
 
     /// Learns from the store that a claim has ended; `None` if that is no news.
@@ -254,6 +295,22 @@ impl Account {
     fn own(&self) -> MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The session by which a claim is master, if the same call beats that session.
+fn master_in(beats: &[Beat], answers: &[BeatAnswer], of: &Subject) -> Option<SessionId> {
+    let Subject::Claim { resource, .. } = of else { return None };
+    if resource.kind != Kind::Master {
+        return None;
+    }
+    beats.iter().zip(answers).find_map(|(beat, answer)| match (&beat.subject, answer) {
+        (Subject::Session { session, master }, BeatAnswer::Session { role: Role::Master })
+            if master == resource =>
+        {
+            Some(*session)
+        }
+        _ => None,
+    })
 }
 
 /// The outcome of a revocation: its reason, and how long the losers may not acquire the resource again.

@@ -321,3 +321,53 @@ fn bytes_of_a_session_are_judged_when_they_grow() {
     assert_eq!(announced(900).unwrap_err().bound, "bytes_max");
     announced(600).unwrap();
 }
+
+#[test]
+fn what_runs_out_is_asked_about_until_the_store_tells_and_told_once() {
+    let account = Account::default();
+    account.settle(NOW, &claim(1, false), &held(5));
+    account.settle(NOW, &claim(2, false), &held(6));
+    account.settle(NOW, &announce(1), &Ok(Answer::Announced));
+    assert_eq!(account.overdue(NOW + SWEEP_EVERY), []);
+    let later = NOW + TTL * 2;
+    let overdue = account.overdue(later);
+    assert_eq!(overdue.len(), 3);
+    let beats = overdue.into_iter().map(|subject| Beat { subject, ttl: Duration::ZERO });
+    let request = Request::Renew(beats.collect());
+    let Request::Renew(beats) = &request else { unreachable!() };
+    let answers = |of: &dyn Fn(&Subject) -> BeatAnswer| {
+        Ok(Answer::Renew(beats.iter().map(|beat| of(&beat.subject)).collect()))
+    };
+    let away = answers(&|_| BeatAnswer::Failed("away".to_owned()));
+    assert_eq!(account.settle_ends(&request, &away), []);
+    assert_eq!(account.overdue(later + SWEEP_EVERY).len(), 3, "they are asked about again");
+    // The second one was renewed through another gateway.
+    let told_now = answers(&|subject| match subject {
+        Subject::Claim { claim, .. } if *claim == id(2) => {
+            BeatAnswer::Held { token: 6, limit: None }
+        }
+        Subject::Claim { .. } => BeatAnswer::Gone(GoneReason::Expired),
+        Subject::Session { .. } => BeatAnswer::Gone(GoneReason::Unknown),
+    });
+    let facts = account.settle_ends(&request, &told_now);
+    let mut losses = told(&facts);
+    losses.sort_unstable_by_key(|(_, _, token)| *token);
+    let loss = (Event::Loss, "expired");
+    assert_eq!(losses, [(loss.0, loss.1, None), (loss.0, loss.1, Some(5))]);
+    assert_eq!(account.settle_ends(&request, &told_now), []);
+    assert_eq!(account.overdue(later + SWEEP_EVERY * 2), []);
+}
+
+#[test]
+fn what_runs_out_and_is_heard_of_again_is_as_it_was() {
+    let account = Account::default();
+    account.settle(NOW, &claim(1, false), &held(5));
+    let later = NOW + TTL * 2;
+    assert_eq!(account.overdue(later).len(), 1);
+    let answer = beaten(BeatAnswer::Held { token: 5, limit: None });
+    assert_eq!(account.settle(later, &beat(1), &answer), [], "its grant was told");
+    assert_eq!(account.overdue(later + SWEEP_EVERY), []);
+    let gone = beaten(BeatAnswer::Gone(GoneReason::Preempted));
+    let facts = account.settle(later, &beat(1), &gone);
+    assert_eq!(told(&facts), [(Event::Preemption, "preempted", Some(5))]);
+}

@@ -77,6 +77,12 @@ impl Known {
         principal
     }
 
+    /// All of them.
+    pub(super) fn principals(&self) -> Vec<Arc<Principal>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_mark.values().cloned().collect()
+    }
+
     /// The owner of an id.
     pub(super) fn owner(&self, id: Uuid) -> Option<Arc<Principal>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -306,6 +306,11 @@ impl Keys {
         self.principals.get(name).cloned()
     }
 
+    /// Those that have a key.
+    pub fn principals(&self) -> Vec<Arc<Principal>> {
+        self.principals.values().cloned().collect()
+    }
+
     /// The owner of an id.
     pub fn owner(&self, id: Uuid) -> Option<&Arc<Principal>> {
         self.marks.get(&Mark::at_end_of(id))

@@ -386,6 +386,17 @@ impl Access {
         owner.or_else(|| self.known.owner(id))
     }
 
+    /// All principals that have a key or had a certificate.
+    pub fn principals(&self) -> Vec<Arc<Principal>> {
+        let mut all = match &self.rule {
+            Rule::Anybody(Admission { principal, .. }) => vec![Arc::clone(principal)],
+            Rule::Keys(keys) => current(keys).principals(),
+            Rule::Certificates => Vec::new(),
+        };
+        all.extend(self.known.principals());
+        all
+    }
+
     /// Judges an admission after a while: a stream goes by the bounds and rights that its caller had when it was opened.
     ///
     /// # Errors

@@ -21,6 +21,16 @@ use super::quotas::Kept;
 /// How often what nobody renewed is looked for at most, since all is looked through.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
+/// Claims, and sessions, that ran out and whose end the store has not told yet. Beyond them the beats of their holders tell.
+const OVERDUE_MAX: usize = 4096;
+
+/// What ran out as far as this gateway knows. It may have been renewed through another one.
+#[derive(Debug, Default)]
+pub(super) struct Overdue {
+    pub(super) claims: HashMap<ClaimId, Live>,
+    pub(super) sessions: HashMap<SessionId, Registered>,
+}
+
 /// About 250 bytes for each session and claim that its principal has.
 #[derive(Debug, Default)]
 pub(super) struct Own {
@@ -32,6 +42,7 @@ pub(super) struct Own {
     /// The claims of masters, by their sessions.
     pub(super) masters: HashMap<SessionId, ClaimId>,
     pub(super) past: Past,
+    pub(super) overdue: Overdue,
     pub(super) sweep_at: Boottime,
     pub(super) calls: Pace,
     pub(super) beats: Pace,
@@ -66,25 +77,76 @@ impl Own {
         now: Boottime,
         has_room: impl Fn(&Own) -> Result<(), Denied>,
     ) -> Result<(), Denied> {
-        if now >= self.sweep_at {
-            self.sweep_at = now + SWEEP_EVERY;
-            let Own { sessions, kept, .. } = self;
-            for (_, session) in sessions.extract_if(|_, session| session.until <= now) {
-                kept.remove(session.bytes);
-            }
-            self.past.sweep(now);
-            let over = self.claims.iter().filter(|(_, live)| live.until <= now);
-            for id in Vec::from_iter(over.map(|(id, _)| *id)) {
-                self.take(id);
-            }
-            let claims = &self.claims;
-            self.masters.retain(|_, claim| claims.contains_key(claim));
-        }
+        self.sweep(now);
         has_room(self)
+    }
+
+    /// Sets apart what nobody renewed.
+    pub(super) fn sweep(&mut self, now: Boottime) {
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = now + SWEEP_EVERY;
+        let Own { sessions, kept, overdue, .. } = self;
+        for (id, session) in sessions.extract_if(|_, session| session.until <= now) {
+            kept.remove(session.bytes);
+            if session.is_there && overdue.sessions.len() < OVERDUE_MAX {
+                overdue.sessions.insert(id, session);
+            }
+        }
+        self.past.sweep(now);
+        let over = self.claims.iter().filter(|(_, live)| live.until <= now);
+        for id in Vec::from_iter(over.map(|(id, _)| *id)) {
+            let Some(live) = self.take(id) else { continue };
+            let is_there = !matches!(live.stage, Stage::Asked { .. });
+            if is_there && self.overdue.claims.len() < OVERDUE_MAX {
+                self.overdue.claims.insert(id, live);
+            }
+        }
+        let claims = &self.claims;
+        self.masters.retain(|_, claim| claims.contains_key(claim));
+    }
+
+    /// The end of a beat that asks how something has ended. What lives on was renewed through another gateway, which will
+    /// tell of its end.
+    pub(super) fn end_answered(&mut self, beat: &Beat, answer: &BeatAnswer, facts: &mut Vec<Fact>) {
+        match (&beat.subject, answer) {
+            (_, BeatAnswer::Failed(_)) => {}
+            (Subject::Session { session, .. }, BeatAnswer::Gone(_)) => {
+                if self.overdue.sessions.remove(session).is_some() {
+                    let fact = Fact::new(Event::Loss, outcome(GoneReason::Expired));
+                    facts.push(Fact { session: Some(*session), ..fact });
+                }
+            }
+            (Subject::Session { session, .. }, _) => {
+                self.overdue.sessions.remove(session);
+            }
+            (Subject::Claim { claim, resource }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
+                self.claim_gone(*claim, resource, answer, facts);
+            }
+            (Subject::Claim { claim, .. }, _) => {
+                self.overdue.claims.remove(claim);
+            }
+        }
+    }
+
+    fn claim_gone(
+        &mut self,
+        claim: ClaimId,
+        resource: &Resource,
+        answer: &BeatAnswer,
+        facts: &mut Vec<Fact>,
+    ) {
+        let reason = answer.gone().unwrap_or(GoneReason::Unknown);
+        facts.extend(self.gone(claim, resource, reason));
+        if let BeatAnswer::Revoked(revocation) = answer {
+            self.past.revoked(claim, &revocation.by);
+        }
     }
 
     /// A session is in one project: announced in another one, it moves. A shorter ttl takes no time away in every store.
     pub(super) fn registered(&mut self, session: SessionId, mut new: Registered) {
+        self.overdue.sessions.remove(&session);
         if let Some(was) = self.sessions.remove(&session) {
             self.kept.remove(was.bytes);
             new.until = new.until.max(was.until);
@@ -95,8 +157,9 @@ impl Own {
 
     /// True if there was such a session.
     pub(super) fn ended(&mut self, session: SessionId) -> bool {
+        let was_overdue = self.overdue.sessions.remove(&session).is_some();
         let ended = self.sessions.remove(&session);
-        ended.inspect(|ended| self.kept.remove(ended.bytes)).is_some()
+        ended.inspect(|ended| self.kept.remove(ended.bytes)).is_some() || was_overdue
     }
 
     /// A store has refused an announcement. A session that was there before is there still.
@@ -109,9 +172,8 @@ impl Own {
     /// Takes the answer of a store that a project has no such session. True if the session was in that project: an answer
     /// about another project says nothing of it.
     pub(super) fn ended_in(&mut self, session: SessionId, tenant: &str, project: &str) -> bool {
-        let is_there = self
-            .sessions
-            .get(&session)
+        let known = self.sessions.get(&session).or_else(|| self.overdue.sessions.get(&session));
+        let is_there = known
             .is_some_and(|known| (&*known.master.tenant, &*known.master.name) == (tenant, project));
         is_there && self.ended(session)
     }
@@ -147,11 +209,13 @@ impl Own {
         self.stands(now, *id, live, facts);
     }
 
+    /// Takes the answer to a beat; of a master's, `master` is its session, where the same call tells.
     pub(super) fn renewed(
         &mut self,
         now: Boottime,
         beat: &Beat,
         answer: &BeatAnswer,
+        master: Option<SessionId>,
         facts: &mut Vec<Fact>,
     ) {
         let Beat { subject, ttl } = beat;
@@ -176,11 +240,7 @@ impl Own {
                 }
             }
             (Subject::Claim { claim, resource }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
-                let reason = answer.gone().unwrap_or(GoneReason::Unknown);
-                facts.extend(self.gone(*claim, resource, reason));
-                if let BeatAnswer::Revoked(revocation) = answer {
-                    self.past.revoked(*claim, &revocation.by);
-                }
+                self.claim_gone(*claim, resource, answer, facts);
             }
             (_, BeatAnswer::Failed(_)) => {}
             (Subject::Claim { claim, resource }, answer) => {
@@ -188,6 +248,9 @@ impl Own {
                     BeatAnswer::Held { token, .. } => Stage::Held(*token),
                     _ => Stage::Waiting,
                 };
+                if let Some(live) = self.overdue.claims.remove(claim) {
+                    self.put(*claim, live);
+                }
                 if let Some(live) = self.claims.get_mut(claim)
                     && live.stage == stage
                     && live.resource == *resource
@@ -196,7 +259,7 @@ impl Own {
                     return;
                 }
                 let known = self.claims.get(claim);
-                let session = known.and_then(|live| live.session);
+                let session = known.and_then(|live| live.session).or(master);
                 let holder = known.and_then(|live| live.holder.clone());
                 let grace = known.map_or(Duration::ZERO, |live| live.grace);
                 let bytes = known.map_or_else(|| bytes_of_claim(resource, None), |live| live.bytes);
@@ -281,12 +344,13 @@ impl Own {
 
     /// A claim, if it is of that resource.
     pub(super) fn take_of(&mut self, id: ClaimId, resource: &Resource) -> Option<Live> {
-        let is_of_it = self.claims.get(&id).is_some_and(|live| live.resource == *resource);
+        let known = self.claims.get(&id).or_else(|| self.overdue.claims.get(&id));
+        let is_of_it = known.is_some_and(|live| live.resource == *resource);
         if is_of_it { self.take(id) } else { None }
     }
 
     pub(super) fn take(&mut self, id: ClaimId) -> Option<Live> {
-        let live = self.claims.remove(&id)?;
+        let Some(live) = self.claims.remove(&id) else { return self.overdue.claims.remove(&id) };
         self.waiting -= usize::from(live.may_wait());
         self.kept.remove(live.bytes);
         if let Some(session) = live.session

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::Request as Call;
 use tenure_core::model::{
     Answer, Beat, BeatAnswer, ClaimAnswer, ClaimId, Ending, Failure, GoneReason, HistoryEntry,
-    Holder, Owner, Program, Request, Resource,
+    Holder, Owner, Program, Request, Resource, SessionId,
 };
 use tenure_host::clock;
 use tenure_wire::{Code, Happened, Kind};
@@ -92,6 +92,14 @@ impl Observer for Observing {
         let owner = face.access.owner(claim.0).filter(|owner| owner.account.has(claim));
         if let Some(owner) = owner {
             self.looks.at_end(resource, owner, claim);
+        }
+    }
+
+    fn may_be_preempted(&self, session: SessionId) {
+        let Some(face) = self.face.upgrade() else { return };
+        let Some(owner) = face.access.owner(session.0) else { return };
+        if let Some((claim, resource)) = owner.account.master_of(session) {
+            self.looks.at_end(&resource, owner, claim);
         }
     }
 

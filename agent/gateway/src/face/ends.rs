@@ -1,12 +1,14 @@
-//! Ends of holds that no call of their holder told of: preemptions and losses that a shared store only hints at.
+//! Ends of holds and sessions that no call of their holder told of: preemptions and losses that a shared store only hints at,
+//! and deaths that nothing hints at.
+//!
+//! Of several gateways the one through which a session was heard of last writes them down.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(doc)]
-use tenure_core::model::BEATS_MAX;
 use tenure_core::model::{
-    Answer, Beat, ClaimId, Request, Resource, StandingEntry, Subject, UpstreamStanding,
+    Answer, BEATS_MAX, Beat, ClaimId, Request, Resource, StandingEntry, Subject, UpstreamStanding,
+    Within,
 };
 use tenure_host::clock;
 
@@ -18,6 +20,11 @@ use crate::trail::By;
 /// same claim anew meanwhile, and no beat makes it end earlier, but a longer one would make it end later.
 const BEAT_TTL: Duration = Duration::from_millis(1);
 
+/// Stores tell how long a session has left in ms.
+const CLOCK_STEP: Duration = Duration::from_millis(5);
+/// How often a gateway looks for what ran out.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 impl Face {
     /// Asks what became of a claim, and writes its end down, if it has ended.
     pub(super) async fn learn_end(
@@ -28,7 +35,7 @@ impl Face {
     ) {
         let standing = self.store.look(Request::Inspect(resource.clone())).await;
         let Ok(Answer::Standing(standing)) = standing else { return };
-        if has_ended(&standing, claim) {
+        if has_ended(&standing, claim) && self.tells_end(principal, claim).await {
             self.write_ends_down(principal, vec![Subject::Claim { claim, resource }]).await;
         }
     }
@@ -40,7 +47,7 @@ impl Face {
         let (asked, owner, trail) = (request.clone(), Arc::clone(principal), self.trail.clone());
         let changes = Arc::clone(&self.people.changes);
         let then = Box::new(move |result: &_| {
-            for fact in owner.account.settle(clock::now(), &asked, result) {
+            for fact in owner.account.settle_ends(&asked, result) {
                 changes.tell_fact(&fact);
                 let by = By { principal: Some(Arc::clone(&owner.name)), ..By::default() };
                 trail.tell(by, fact);
@@ -48,6 +55,41 @@ impl Face {
         });
         // While the store is away nothing is known; the holder's own call may tell.
         let _ = self.store.ask_then(principal.mark, request, then).await;
+    }
+
+    /// True if the end of a claim is this gateway's to write down. A session that lives longer than this gateway knows was
+    /// heard of later by another one, which writes it.
+    pub(super) async fn tells_end(&self, principal: &Principal, claim: ClaimId) -> bool {
+        let Some((session, until)) = principal.account.session_of(claim) else { return true };
+        let asked_at = clock::now();
+        let within = Within::Session(session);
+        let request = Request::Members { within, listed: true, page: None };
+        let Ok(Answer::Members(Some(found))) = self.store.look(request).await else { return true };
+        let id = session.to_string();
+        let left = found.sessions.iter().find(|it| *it.session == *id).and_then(|it| it.runs_out);
+        let is_elsewhere = left.is_some_and(|left| asked_at + left > until + CLOCK_STEP);
+        if is_elsewhere {
+            principal.account.forget(claim);
+        }
+        !is_elsewhere
+    }
+
+    /// Asks how what nobody has renewed in time has ended, and writes it down, until the gateway is to end.
+    pub async fn watch_ends(self: Arc<Face>) {
+        let drain = self.drain.clone();
+        let watching = async {
+            loop {
+                #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
+                tokio::time::sleep(LOOK_EVERY).await;
+                for principal in self.access.principals() {
+                    let overdue = principal.account.overdue(clock::now());
+                    for subjects in overdue.chunks(BEATS_MAX) {
+                        self.write_ends_down(&principal, subjects.to_vec()).await;
+                    }
+                }
+            }
+        };
+        drain.run_until_cancelled(watching).await;
     }
 }
 

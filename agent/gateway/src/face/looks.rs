@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::model::{Answer, BEATS_MAX, ClaimId, Request, Resource, Subject};
+use tenure_wire::Kind;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -97,7 +98,17 @@ impl Looks {
     async fn run(self: &Arc<Looks>, resource: &Resource) {
         while let Some(hints) = self.next(resource) {
             if let (Ok(_turn), Some(face)) = (self.turns.acquire().await, self.face.upgrade()) {
-                self.gather(resource, face.follow(resource, hints).await);
+                let mut ends = face.follow(resource, hints).await;
+                if resource.kind == Kind::Master {
+                    let mut own = Vec::new();
+                    for (owner, claim) in ends {
+                        if face.tells_end(&owner, claim).await {
+                            own.push((owner, claim));
+                        }
+                    }
+                    ends = own;
+                }
+                self.gather(resource, ends);
             }
             #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
             tokio::time::sleep(REST).await;
@@ -166,8 +177,6 @@ impl Face {
 
 #[cfg(test)]
 mod tests {
-    use tenure_wire::Kind;
-
     use super::*;
 
     fn resource(name: &str) -> Resource {

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_core::model::{Answer, ClaimId, Failure, GoneReason, Request, Resource};
+use tenure_core::model::{Answer, ClaimId, Failure, GoneReason, Request, Resource, SessionId};
 use tenure_core::time::Boottime;
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::settings::Opened;
@@ -84,6 +84,9 @@ pub trait Observer: Send {
 
     /// A claim may have ended: a store that others share says no more.
     fn may_be_lost(&self, claim: ClaimId, resource: &Resource);
+
+    /// A session may be master no more: it alone was told that another one is.
+    fn may_be_preempted(&self, session: SessionId);
 
     /// Something may have become of a resource.
     fn changed(&self, resource: &Resource);

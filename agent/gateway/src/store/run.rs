@@ -287,6 +287,12 @@ impl Run {
             if let (Some(observer), News::Resource(resource)) = (&self.observer, &news) {
                 observer.changed(resource);
             }
+            if let (Some(observer), News::Message { session: Some(session), payload, .. }) =
+                (&self.observer, &news)
+                && payload["type"] == "MasterPreempted"
+            {
+                observer.may_be_preempted(*session);
+            }
             self.teller.tell(now, to, &news, self.store.as_relay());
         }
         for told in told {

@@ -88,7 +88,7 @@ const SCRIPTS: &[Use] = &[
     ("HSET {} a x", HASHES),
     ("HSET {} a x", &[Epoch]),
     ("HSETNX {} a x", &[Sessions]),
-    ("HDEL {} a", &[Own, Tenants]),
+    ("HDEL {} a", &[Sessions, Own, Tenants]),
     ("SADD {} a", HASHES),
     ("SREM {} a", HASHES),
     ("SMEMBERS {}", &[Sessions, Own]),

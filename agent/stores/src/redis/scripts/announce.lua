@@ -41,7 +41,9 @@ end
 local is_master = redis.call('GET', main) == session and '1' or '0'
 local f = redis.call('HMGET', key, 'tenant_id', 'project_id', 'agent_surface', 'host', 'name', 'is_master')
 if f[1] and f[2] and (f[1] ~= tenant or f[2] ~= project) then
-  redis.call('SREM', ARGV[11] .. f[1] .. ':' .. f[2] .. ARGV[12], session)
+  local former = ARGV[11] .. f[1] .. ':' .. f[2] .. ARGV[12]
+  redis.call('SREM', former, session)
+  take_name(former, session)
 end
 if f[1] ~= tenant or f[2] ~= project or f[3] ~= ARGV[4] or f[4] ~= ARGV[5] or f[5] ~= ARGV[6]
     or f[6] ~= is_master then
@@ -54,7 +56,11 @@ end
 if redis.call('PTTL', key) < ttl then
   redis.call('PEXPIREAT', key, from_now(ttl))
 end
-redis.call('SADD', set, session)
+local is_news = redis.call('SADD', set, session) == 1 or f[4] ~= ARGV[5] or f[5] ~= ARGV[6]
+-- Agents tell each other nothing.
+if is_news and tenant ~= 'tenure.agents' then
+  redis.call('HSET', names_of(set), session, cjson.encode({ ARGV[6], ARGV[5] }))
+end
 have_swept(ARGV[13], set)
 for _, other in ipairs(redis.call('SRANDMEMBER', set, LOOKED_AT)) do
   if redis.call('EXISTS', ARGV[9] .. other) == 0 then

@@ -10,8 +10,10 @@ local f = redis.call('HMGET', key, 'tenant_id', 'project_id', 'name', 'host')
 local project = (f[1] or ARGV[2]) .. ':' .. (f[2] or ARGV[3])
 end_record(KEYS[2], nil, 'ended')
 local there = redis.call('DEL', key)
-local listed = redis.call('SREM', ARGV[4] .. project .. ARGV[5], session)
+local set = ARGV[4] .. project .. ARGV[5]
+local listed = redis.call('SREM', set, session)
+local name, host = take_name(set, session)
 if there + listed > 0 then
-  tell_session_ended(ARGV[6] .. project, session, f[3], f[4])
+  tell_session_ended(ARGV[6] .. project, session, f[3] or name, f[4] or host)
 end
 return there

@@ -1,5 +1,5 @@
--- Says who is a project's master, and which sessions it has. Writes only where somebody died: takes
--- the dead out, and tells of them, once.
+-- Says who is a project's master, and which sessions it has. Writes only where somebody died, and notes a master of
+-- another program: takes the dead out, and tells of them, once.
 --
 -- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET  4 queue
 --       5 when its waiters' time is up
@@ -12,6 +12,7 @@ local main, claim_key, set = KEYS[1], KEYS[2], KEYS[3]
 local project, sessions, channel = ARGV[2], ARGV[3], ARGV[4]
 local master = read_master(main, claim_key, ARGV[1])
 clear_master(claim_key, master, project, channel)
+note_master(main, claim_key, master, sessions, set)
 local holders = {}
 if master.session then
   holders[1] = master.claim and holder_entry(master.claim, master.record) or master_entry(master, sessions)

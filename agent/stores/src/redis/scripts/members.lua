@@ -1,5 +1,5 @@
--- Says who is a project's master, and which sessions it has, page by page. Writes only where somebody died:
--- takes the dead out, and tells of them, once.
+-- Says who is a project's master, and which sessions it has, page by page. Writes only where somebody died, and notes a
+-- master of another program: takes the dead out, and tells of them, once.
 --
 -- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET
 -- ARGV  1 what records start with  2 project  3 what hashes of sessions start with  4 channel of the project
@@ -13,6 +13,7 @@ local TEXT_MAX, ALL_MAX = 16384, 8388608
 local set, project, sessions, channel = KEYS[3], ARGV[2], ARGV[3], ARGV[4]
 local master = read_master(KEYS[1], KEYS[2], ARGV[1])
 clear_master(KEYS[2], master, project, channel)
+note_master(KEYS[1], KEYS[2], master, sessions, set)
 local answer = { master.session, master.claim or false, '0' }
 if ARGV[5] == '' then
   return answer

@@ -21,8 +21,8 @@ end
 local holder = master_entry(master, q.hashes)
 redis.call('DEL', main)
 note_role(q.hashes .. master.session, false)
+redis.call('DEL', claim_key)
 if master.claim then
-  redis.call('DEL', claim_key)
   end_record(master.record.key, master.record, 'revoked', ARGV[10])
   tell_lost(master.record, master.claim)
 end

@@ -9,7 +9,7 @@
 
 -- Most sets of a call, members of a set that are looked at, at random, and commands of a call, which then takes
 -- about a millisecond.
-local SETS_MAX, MEMBERS_MAX, COMMANDS_MAX = 64, 64, 350
+local SETS_MAX, MEMBERS_MAX, COMMANDS_MAX = 64, 64, 400
 
 local index, commands = KEYS[1], 0
 
@@ -71,6 +71,10 @@ local function sweep(set)
   local prefix, tenant, project = set:match('^(.*):project:([^:]*):([^:]*):sessions$')
   local own = set:match('^(.*:)leases$')
   local dead
+  if prefix and #members == 0 then
+    -- Another program may have taken sessions out, and left their names.
+    redis.call('DEL', names_of(set))
+  end
   if prefix then
     dead = sweep_sessions(set, members, prefix, tenant, project)
   elseif own then
@@ -79,7 +83,7 @@ local function sweep(set)
     redis.call('ZREM', index, set)
     return
   end
-  commands = commands + 2 + #members + 3 * dead
+  commands = commands + 2 + #members + 5 * dead
   if dead == #members and dead < MEMBERS_MAX then
     redis.call('ZREM', index, set)
   else

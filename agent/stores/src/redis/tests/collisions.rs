@@ -54,6 +54,7 @@ fn a_session_that_is_no_hash_is_passed_over() {
     assert_eq!(names(&store.inspect(&project.resource)), ["name-1"]);
     // As master it has no name but its id.
     store.run::<()>(&["SET", "prism:master:default:p", "lola", "EX", "90"]);
+    assert_eq!(store.inspect(&project.resource).holders.len(), 1, "the first look notes it");
     let standing = store.without_writing(|| store.inspect(&project.resource));
     assert_eq!((standing.holders.len(), names(&standing)), (1, vec!["name-1"]));
     assert!(store.run::<bool>(&["SISMEMBER", SESSIONS, "lola"]));

@@ -140,19 +140,23 @@ fn sessions_of_other_programs_stay_and_the_dead_are_told_of_once() {
     assert_eq!(members(&store, SESSIONS), [&sid(1), "s1", "s2", "s3"]);
     let mut told: Vec<_> = (0..2).map(|_| ears.next()).collect();
     told.sort_by_key(|(_, event)| event["session"].to_string());
-    let ended = |session: &str| {
+    let ended = |session: &str, name: Option<&str>, host: Option<&str>| {
         let event =
-            json!({ "type": "session_ended", "session": session, "name": null, "host": null });
+            json!({ "type": "session_ended", "session": session, "name": name, "host": host });
         ("prism:events:project:default:p".to_owned(), event)
     };
-    assert_eq!(told, [ended(&sid(2)), ended("away")]);
+    let ours = ended(&sid(2), Some("name-2"), Some("host-2"));
+    assert_eq!(told, [ours, ended("away", None, None)]);
     sweep_all(&store);
     ears.check_silent(&store);
     // The set of a project whose sessions all ended is struck off.
     end(&store, 1);
     store.run::<()>(&["DEL", SESSIONS]);
+    store.run::<()>(&["HSET", &format!("{SESSIONS}:names"), "left", "[\"n\",\"h\"]"]);
     sweep_all(&store);
     assert_eq!(listed(&store), [""; 0]);
+    let names: u64 = store.run(&["EXISTS", &format!("{SESSIONS}:names")]);
+    assert_eq!(names, 0, "of sessions that another program took out");
 }
 
 #[test]
