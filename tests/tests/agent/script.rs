@@ -122,6 +122,24 @@ fn a_script_ends_by_valid_until_when_its_agent_is_killed() {
 }
 
 #[test]
+fn a_script_ends_when_its_agent_is_stopped() {
+    let mut agent = agent();
+    let mut script = Script::start(&agent);
+    let valid_until = script.valid_until_ns();
+    agent.stop();
+    assert!(script.ends() + 1_000_000_000 < valid_until, "its hold was given back at once");
+}
+
+#[test]
+fn a_script_may_wait_for_all_that_it_has_started() {
+    let agent = agent();
+    let mut script = Script::command(&agent, "sleep 0.1 & wait; echo waited");
+    let mut script = Program::start(script.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let (code, output, _) = run_to_end(&mut script);
+    assert_eq!((code, output.as_str()), (0, "waited\n"));
+}
+
+#[test]
 fn a_script_works_on_over_a_restart_of_its_agent() {
     let mut agent = agent();
     let mut script = Script::start(&agent);
