@@ -332,7 +332,11 @@ impl Access {
         let headers = request.headers();
         let peer = request.extensions().get::<Peer>();
         let certified = peer.and_then(|peer| peer.certified.as_ref());
-        let certified = certified.filter(|_| !headers.contains_key(header::AUTHORIZATION));
+        // The certificate of a proxy is no proof of the person whom the proxy names.
+        let names_person = self.sign_in.as_ref().is_some_and(|it| headers.contains_key(&it.header));
+        let certified = certified
+            .filter(|_| !headers.contains_key(header::AUTHORIZATION))
+            .filter(|_| !names_person);
         let peer = peer.map(|peer| peer.address);
         if let Some(certified) = certified {
             let Admission { principal, bounds } = self.certified(certified)?;

@@ -86,7 +86,8 @@ impl SignIn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{Right, Rights};
+    use crate::access::certified::Peer;
+    use crate::access::{Access, Right, Rights};
 
     const PROXY: &str = "10.0.0.7";
 
@@ -146,6 +147,28 @@ mod tests {
         let key = ("authorization", "Bearer tnr_");
         for peer in [PROXY, "192.0.2.1"] {
             assert_eq!(judged(Method::GET, &[alice, key], peer), Ok(None));
+        }
+    }
+
+    #[test]
+    fn the_certificate_of_a_proxy_is_no_proof_of_the_person_whom_it_names() {
+        let access = Access::certificates().with_people(Some(sign_in()));
+        let name: Arc<str> = "proxy".into();
+        let mark = Mark::of(&name);
+        let certified = Some(Certified { name, mark, expires_at: u64::MAX });
+        let proxy = Peer { address: (PROXY.parse::<IpAddr>().unwrap(), 4711).into(), certified };
+        let caller = |headers: &[(&str, &str)]| {
+            let mut request = Request::builder().extension(proxy.clone());
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            access
+                .caller(&request.body(()).unwrap())
+                .map(|caller| caller.principal.name.to_string())
+        };
+        assert_eq!(caller(&[]), Ok("proxy".to_owned()), "of its own accord it is let in");
+        for person in ["alice@a.example", "bob@b.example", ""] {
+            assert_eq!(caller(&[("x-user", person)]), Err(Stranger::NoCertificate), "{person:?}");
         }
     }
 
