@@ -294,9 +294,9 @@ def test_a_task_that_is_cancelled_leaves_its_place(tenancy: str) -> None:
 
 
 @pytest.mark.parametrize("wait", [None, PATIENCE, 0])
-@pytest.mark.parametrize("through", ["the same session", "another session"])
+@pytest.mark.parametrize("through", ["the same session", "another session", "a session that names the tenant"])
 def test_a_thread_never_waits_for_itself(wait: float | None, through: str, session: tenure.Session) -> None:
-    with tenure.session() as other:
+    with tenure.session(tenant="default" if "tenant" in through else None) as other:
         asks = session if through == "the same session" else other
 
         def twice() -> None:

@@ -101,7 +101,7 @@ class Life:
                     raise
                 continue
             path = core.calls.path if isinstance(core, Core) else None
-            turn = Turn((path, self.tenant, want.kind, self.resource(want)["name"]), actor)
+            turn = Turn((path, self.tenant or "default", want.kind, self.resource(want)["name"]), actor)
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 # A try names the holder, and is granted if this process is wrong about its own hold.
