@@ -217,6 +217,11 @@ impl Client {
         match tokio::time::timeout(patience, self.0.ask(ask, body)).await {
             Ok(Ok(Tell::Failed(cause))) => Err(io::Error::other(cause)),
             Ok(Ok(tell)) => Ok(tell),
+            Ok(Err(LinkError::Unreachable { ref cause, ref address }))
+                if cause.kind() == io::ErrorKind::InvalidData =>
+            {
+                Err(io::Error::other(format!("the node at {address} is not spoken to: {cause}")))
+            }
             Ok(Err(error @ LinkError::Unreachable { .. })) => {
                 Err(io::Error::new(io::ErrorKind::NotConnected, error.to_string()))
             }

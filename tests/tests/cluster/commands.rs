@@ -1,6 +1,8 @@
 //! The words and the exit status of commands about a cluster.
 
 use std::fs;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 use tenure_tests::harness::{Program, until};
 
@@ -90,6 +92,22 @@ fn backups_are_written_again_and_again_and_from_a_folder_without_a_majority() {
     let words = String::from_utf8(refused.stderr).unwrap();
     let running = format!("the node at {} runs and is of cluster", nodes.addresses[1]);
     assert!(words.contains(&running), "{words}");
-    // Nothing was done: its node can be started.
+    // Nor is anything done while another program answers where a node was, or while the new node does not answer.
+    nodes.gateways[1].kill();
+    let (host, port) = nodes.addresses[1].rsplit_once(':').expect("an address has a port");
+    let mut other = Command::new("python3");
+    other.args(["-m", "http.server", port, "--bind", host]).stderr(Stdio::null());
+    let mut other = Program::start(other.stdout(Stdio::null()));
+    until("it to listen", || TcpStream::connect(&nodes.addresses[1]).is_ok());
+    for (may_answer, refusal) in [(true, "a node may still run at"), (false, "cannot be reached")] {
+        if !may_answer {
+            other.kill();
+        }
+        let refused = nodes.try_run(1, &["recover", "--from-folder", folder]);
+        let words = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && words.contains(refusal), "{words}");
+    }
+    // The folder is as it was: its node can be started.
+    nodes.gateways[1].start_again();
     nodes.gateways[0].start_again();
 }

@@ -1,5 +1,6 @@
 //! A cluster whose majority is gone for good goes on from the folder of one of its nodes.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +20,12 @@ pub(super) async fn recover(
 ) -> anyhow::Result<()> {
     let survivor = Survivor::read(folder).await?;
     refuse_while_one_runs(&survivor, stores).await?;
+    // A folder that is retired for a node that cannot begin a cluster would be of no use to either.
+    if let Some(cluster) = super::status(client).await?.cluster {
+        bail!(
+            "the node that is to begin is of cluster {cluster}: name one that belongs to none, with an empty folder"
+        );
+    }
     // The old node is retired first: the answer may be lost, and the old node must not run beside the new cluster.
     let folder = folder.display();
     survivor.retire().with_context(|| format!("the folder {folder} cannot be marked"))?;
@@ -41,15 +48,21 @@ pub(super) async fn recover(
 async fn refuse_while_one_runs(survivor: &Survivor, stores: &Stores) -> anyhow::Result<()> {
     let old = survivor.cluster();
     for address in survivor.members.values() {
-        // A node that is gone gives no answer.
-        if let Ok(Report::Status(status)) =
-            way(stores, Some(address.as_str()))?.ask(Control::Status).await
-            && status.cluster == Some(old)
-        {
-            bail!(
+        match way(stores, Some(address.as_str()))?.ask(Control::Status).await {
+            Ok(Report::Status(status)) if status.cluster == Some(old) => bail!(
                 "the node at {address} runs and is of cluster {old}: if a majority can run again, start it, and nothing is lost; \
                  otherwise stop each of them first, and recover from the folder with the most entries"
-            );
+            ),
+            // A node that is gone gives no answer.
+            Err(error)
+                if !matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::TimedOut) =>
+            {
+                bail!(
+                    "a node may still run at {address}, where something answers: {error}; stop it first, since two clusters would \
+                 grant the same things"
+                )
+            }
+            _ => {}
         }
     }
     Ok(())
