@@ -8,8 +8,12 @@ use anyhow::{Context, bail};
 use tenure_cluster::control::{Client, Control, Report};
 use tenure_cluster::recovery::Survivor;
 use tenure_stores::settings::Stores;
+use tokio::net::TcpStream;
 
 use super::{astray, say, way};
+
+/// How long a host that is there may take to accept a connection.
+const LISTENS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Has a node begin a cluster that goes on from a folder.
 pub(super) async fn recover(
@@ -53,17 +57,19 @@ async fn refuse_while_one_runs(survivor: &Survivor, stores: &Stores) -> anyhow::
                 "the node at {address} runs and is of cluster {old}: if a majority can run again, start it, and nothing is lost; \
                  otherwise stop each of them first, and recover from the folder with the most entries"
             ),
-            // A node that is gone gives no answer.
-            Err(error)
-                if !matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::TimedOut) =>
-            {
+            // Nothing listens for a node that is gone. One that is stopped for a while does not answer either.
+            Err(error) if error.kind() != ErrorKind::NotConnected && listens(address).await => {
                 bail!(
-                    "a node may still run at {address}, where something answers: {error}; stop it first, since two clusters would \
-                 grant the same things"
+                    "a node may still run at {address}: {error}; stop it first, since two clusters would grant the same things"
                 )
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+async fn listens(address: &str) -> bool {
+    let connecting = tokio::time::timeout(LISTENS_WITHIN, TcpStream::connect(address));
+    matches!(connecting.await, Ok(Ok(_)))
 }
