@@ -5,7 +5,8 @@ import { ResponseParser } from "../dist/client/response.js";
 import { findSocket, parseSocket, places, type Surroundings } from "../dist/client/socket.js";
 import { FRAME_SIZE_MAX, SseParser } from "../dist/client/sse.js";
 import { milliseconds } from "../dist/duration.js";
-import { parse, parseEvent, stringify } from "../dist/wire.js";
+import { Cell } from "../dist/hold/cell.js";
+import { type Acquired, parse, parseEvent, stringify } from "../dist/wire.js";
 
 /** Cuts the text into pieces of each of these sizes. */
 function inChunks(text: string, take: (chunks: Buffer[]) => void): void {
@@ -137,4 +138,21 @@ test("an event has its name as its type", () => {
   const message = parseEvent("message", '{"project":"p","direct":true,"payload":{"token":1,"snake_case":2}}');
   assert.deepEqual(message, { type: "message", project: "p", direct: true, payload: { token: 1, snake_case: 2 } });
   assert.equal(parseEvent("of_a_later_version", "{}"), undefined);
+});
+
+test("a hold that ends at its last instant has lasted as long as it may, however late its grant was heard of", () => {
+  const second = 1_000_000_000n;
+  const ended = (ttlMs: number, last: bigint): string | undefined => {
+    const reply: Acquired = {
+      hold: "h", kind: "leader", name: "n", state: "held", token: 1n, ttlMs, validMs: 0, validUntilBoottimeNs: 2n * second, slot: 0,
+    };
+    const cell = new Cell(reply, 0);
+    cell.maxHoldMs = 5_000;
+    cell.granted(reply);
+    cell.expire(last, "");
+    return cell.stage.is === "lost" ? cell.stage.lost.reason : undefined;
+  };
+  assert.equal(ended(10_000, 2n * second), "max_hold", "shorter than its ttl");
+  assert.equal(ended(2_000, 5n * second), "max_hold", "renewed to the end");
+  assert.equal(ended(2_000, 4n * second), "expired", "not renewed");
 });

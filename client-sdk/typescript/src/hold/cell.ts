@@ -1,4 +1,5 @@
 import { Lost, type Reason } from "../errors.js";
+import { END_OF_TIME } from "../page/clock.js";
 import { slotOf, type Slot } from "../page/reader.js";
 import type { Acquired, Grant, Kind, Waiting } from "../wire.js";
 
@@ -11,9 +12,6 @@ export type Stage =
   | { readonly is: "released" }
   /** A wait of which a restarted agent knows nothing: ask again. */
   | { readonly is: "forgotten" };
-
-/** A grant is known here a little later than it was made, and its end by a clock of steps of 10 ms. */
-const ROUNDING_MS = 50;
 
 /** The state of one hold, shared by its handle, the event stream and the warden. */
 export class Cell {
@@ -31,7 +29,7 @@ export class Cell {
   doubtedSince: number | undefined;
   /** How long it may last in all, as it was asked for. */
   maxHoldMs: number | undefined;
-  #grantedAt = 0;
+  #grant: Grant | undefined;
   readonly #watchers = new Set<() => void>();
 
   constructor(reply: Acquired | Waiting, bornIn: number) {
@@ -52,15 +50,28 @@ export class Cell {
     this.slot = slotOf(grant.slot, this.id);
     this.seenValidUntil = grant.validUntilBoottimeNs;
     if (this.stage.is !== "waiting") return;
-    this.#grantedAt = performance.now();
+    this.#grant = grant;
     this.#advance({ is: "held", grant });
   }
 
-  /** The valid-until has passed without an event of the agent; `why` is the reason, as far as it is known here. */
-  expire(why: string): void {
-    const lasted = performance.now() - this.#grantedAt;
-    if (this.maxHoldMs !== undefined && lasted >= this.maxHoldMs - ROUNDING_MS) this.lose("max_hold", false);
+  /**
+   * The valid-until that the page shows, 0 for none, has passed without an event of the agent; `why` is the reason, as
+   * far as it is known here.
+   */
+  expire(shown: bigint, why: string): void {
+    const ended = shown === 0n ? this.seenValidUntil : shown;
+    if (ended >= this.#lastInstant()) this.lose("max_hold", false);
     else this.lose("expired", false, undefined, why);
+  }
+
+  /**
+   * The valid-until that no renewal can raise, by the agent's clock: this program may have heard late of the grant. Its
+   * first valid-until is counted from its ttl, or from `maxHoldMs` if that is shorter.
+   */
+  #lastInstant(): bigint {
+    if (this.maxHoldMs === undefined || this.#grant === undefined) return END_OF_TIME;
+    const { validUntilBoottimeNs, ttlMs } = this.#grant;
+    return validUntilBoottimeNs + BigInt(Math.max(0, this.maxHoldMs - ttlMs)) * 1_000_000n;
   }
 
   /** Ends a hold as lost, whether it had been granted or not. */

@@ -70,7 +70,7 @@ export class Warden {
     if (cell.stage.is !== "held" || this.#core.shows(cell)) return;
     const shown = this.#core.validUntil(cell);
     const now = latestNow();
-    if (shown <= now && this.#isExpired(shown, cell.seenValidUntil <= now)) cell.expire(this.#core.whyExpired());
+    if (shown <= now && this.#isExpired(shown, cell.seenValidUntil <= now)) cell.expire(shown, this.#core.whyExpired());
   }
 
   /** Of a hold that is not held: false where a better reason is on its way. */
@@ -92,7 +92,7 @@ export class Warden {
     }
     const isOver = cell.seenValidUntil <= now;
     if (this.#isExpired(shown, isOver)) {
-      cell.expire(this.#core.whyExpired());
+      cell.expire(shown, this.#core.whyExpired());
       return undefined;
     }
     const left = isOver ? 0 : milliseconds(cell.seenValidUntil - now);
@@ -102,7 +102,7 @@ export class Warden {
     cell.doubtedSince ??= performance.now();
     const patience = cell.doubtedSince + UNTOLD_MAX_MS - performance.now();
     if (patience <= 0) {
-      if (isOver) cell.expire(this.#core.whyExpired());
+      if (isOver) cell.expire(shown, this.#core.whyExpired());
       else cell.lose("forgotten", false);
       return undefined;
     }
