@@ -23,9 +23,12 @@ use crate::keys::{self, Keys};
 /// |---|---|
 /// | 2 | the times of a lease are those of its last beat or its grant, also where that left another time than the claim's ttl |
 /// | 3 | a claim of a semaphore may leave a limit that other principals use as it is |
-pub const VERSION: u32 = 3;
+/// | 4 | a session keeps when it was registered |
+pub const VERSION: u32 = 4;
 /// From this version on a cluster applies `only_own` of a claim of a semaphore.
 pub const ONLY_OWN_SINCE: u32 = 3;
+/// From this version on a cluster keeps `registered_at` of a session.
+const REGISTERED_AT_SINCE: u32 = 4;
 
 /// Tokens that the engine is given at once.
 const TOKENS: u64 = 1 << 20;
@@ -177,7 +180,13 @@ impl Machine {
         };
         let outcome = match operation {
             Operation::Found(_) => Outcome::Refused,
-            Operation::Request(request) => {
+            Operation::Request(mut request) => {
+                if founded.version < REGISTERED_AT_SINCE
+                    && let Request::Announce(record) = &mut request
+                {
+                    // Programs of earlier versions do not keep it: images of nodes would differ.
+                    record.registered_at = None;
+                }
                 let ttl = longest_ttl(&request);
                 founded.longest_ttl = founded.longest_ttl.max(ttl);
                 Outcome::Answer(founded.engine.handle(at, request))

@@ -117,6 +117,24 @@ fn a_killed_leader_loses_no_hold_and_later_grants_have_greater_tokens() {
 }
 
 #[test]
+fn every_node_tells_when_a_session_registered() {
+    let nodes = Nodes::three();
+    let program = json!({"project_id": "atlas", "agent_identity": "donna"}).to_string();
+    let ask = |node: usize, head: &str, body: &str| {
+        let (status, answer) = nodes.gateways[node].call(head, body).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str::<Value>(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let registered = ask(1, "POST /api/v1/controller/register", &program);
+    let master = &registered["controller_status"]["master"];
+    assert!(master["registered_at"].as_str().is_some_and(|at| at.ends_with("+00:00")), "{master}");
+    for node in 0..3 {
+        let status = ask(node, "GET /api/v1/controller/status?project_id=atlas", "");
+        assert_eq!(&status["master"], master, "node {node}");
+    }
+}
+
+#[test]
 fn a_hung_leader_loses_no_hold_and_its_agents_move() {
     let mut nodes = Nodes::three();
     let agent = start_agent(0, &Gateway::urls(&nodes.gateways), "");

@@ -22,6 +22,7 @@ mod page;
 mod people;
 mod proxy;
 mod refusals;
+mod registered;
 mod reset;
 mod rights;
 mod schemathesis;

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::{
-    Beat, Claim, ClaimId, Owner, Resource, SessionId, Subject, TakeOver, Terms,
+    Beat, Claim, ClaimId, Owner, Resource, SessionId, SessionRecord, Subject, TakeOver, Terms,
+    Within,
 };
 use tenure_wire::{Attributes, Kind};
 
@@ -92,4 +93,27 @@ const GOLDEN: &str = "\
 1 fb9e0c2c9154e6d5 5b50ac0ae3777f94
 2 8a3eb92b037a1fc4 28b15da9dbf3e7c0
 3 8a3eb92b037a1fc4 87e8cd8e7fd7c182
+4 8a3eb92b037a1fc4 d90711d87179c370
 ";
+
+#[test]
+fn a_session_keeps_when_it_was_registered_once_all_nodes_do() {
+    for (version, kept) in [(3, None), (4, Some("then"))] {
+        let mut machine = applied(version);
+        let record = SessionRecord {
+            owner: Owner { session: SessionId(Uuid::nil()), host: "h".into(), name: "n".into() },
+            tenant: "t".into(),
+            project: "p".into(),
+            surface: "s".into(),
+            ttl: Duration::from_secs(30),
+            registered_at: Some("then".into()),
+        };
+        let at = ClusterTime::from_nanos(1 << 40);
+        let operation = Operation::Request(Request::Announce(record));
+        machine.apply(Command { at, operation }).unwrap();
+        let within = Within::Project { tenant: "t".into(), project: "p".into() };
+        let request = Request::Members { within, listed: true, page: None };
+        let Some(Answer::Members(Some(members))) = machine.read(at, request) else { panic!() };
+        assert_eq!(members.sessions[0].registered_at.as_deref(), kept, "version {version}");
+    }
+}

@@ -120,6 +120,7 @@ mod tests {
                     project: number.to_string().into(),
                     surface: "test".into(),
                     ttl: TTL,
+                    registered_at: None,
                 }),
             );
         }

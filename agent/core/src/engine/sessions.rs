@@ -133,16 +133,17 @@ impl Sessions {
 }
 
 impl Engine {
-    pub(super) fn announce(&mut self, now: Boottime, record: SessionRecord) {
+    pub(super) fn announce(&mut self, now: Boottime, mut record: SessionRecord) {
         let id = record.owner.session;
         if self.sessions.ended.get(now, id).is_some() {
             return;
         }
-        if let Some(announced) = self.sessions.announced.get_mut(&id)
-            && announced.record == record
-        {
-            announced.expires = announced.expires.max(now + record.ttl);
-            return;
+        if let Some(announced) = self.sessions.announced.get_mut(&id) {
+            record.registered_at = announced.record.registered_at.clone();
+            if announced.record == record {
+                announced.expires = announced.expires.max(now + record.ttl);
+                return;
+            }
         }
         if let Some(former) = self.sessions.remove(id) {
             self.timers.disarm(former.armed, Timer::Session(id));
@@ -254,13 +255,13 @@ impl Engine {
 
 impl Announced {
     fn member(&self, now: Boottime) -> Member {
-        let SessionRecord { owner, surface, .. } = &self.record;
+        let SessionRecord { owner, surface, registered_at, .. } = &self.record;
         Member {
             session: owner.session.to_string().into(),
             name: owner.name.clone(),
             surface: surface.clone(),
             host: owner.host.clone(),
-            registered_at: None,
+            registered_at: registered_at.clone(),
             runs_out: Some(self.expires.since(now)),
         }
     }
@@ -269,4 +270,57 @@ impl Announced {
 /// The resource whose standing lists the session.
 fn master_of(record: &SessionRecord) -> Resource {
     Resource { tenant: record.tenant.clone(), kind: Kind::Master, name: record.project.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::engine::{Effect, TokenRange};
+    use crate::model::{Answer, Owner, Request};
+
+    const NOW: Boottime = Boottime::from_nanos(1);
+    const TENANT: &str = "t";
+
+    fn record(project: &str, at: Option<&str>) -> SessionRecord {
+        let session = SessionId(Uuid::from_u128(1));
+        SessionRecord {
+            owner: Owner { session, host: "here".into(), name: "program".into() },
+            tenant: TENANT.into(),
+            project: project.into(),
+            surface: "test".into(),
+            ttl: Duration::from_secs(90),
+            registered_at: at.map(Into::into),
+        }
+    }
+
+    fn registered_at(engine: &mut Engine, project: &str) -> Option<Arc<str>> {
+        let within = Within::Project { tenant: TENANT.into(), project: project.into() };
+        let request = Request::Members { within, listed: true, page: None };
+        let Answer::Members(Some(members)) = engine.handle(NOW, request) else { panic!() };
+        members.sessions[0].registered_at.clone()
+    }
+
+    #[test]
+    fn the_first_announcement_says_when_a_session_was_registered() {
+        let tokens = TokenRange { first: 1, last: 1_000_000 };
+        let mut engine = Engine::new(EngineSettings::default(), tokens);
+        engine.handle(NOW, Request::Announce(record("p", Some("first"))));
+        while engine.poll_effect().is_some() {}
+        engine.handle(NOW, Request::Announce(record("p", Some("second"))));
+        assert_eq!(engine.poll_effect(), None, "nothing has changed");
+        assert_eq!(registered_at(&mut engine, "p").as_deref(), Some("first"));
+        engine.handle(NOW, Request::Announce(record("q", Some("third"))));
+        assert_eq!(registered_at(&mut engine, "q").as_deref(), Some("first"));
+        let saved = std::iter::from_fn(|| engine.poll_effect()).find_map(|effect| match effect {
+            Effect::Persist(Entry::Session(record)) => record.registered_at,
+            _ => None,
+        });
+        assert_eq!(saved.as_deref(), Some("first"), "a restart keeps it");
+        engine.end_session(NOW, SessionId(Uuid::from_u128(1)));
+        let later = NOW + Duration::from_secs(3600);
+        engine.handle(later, Request::Announce(record("p", None)));
+        assert_eq!(registered_at(&mut engine, "p"), None, "it is another one");
+    }
 }

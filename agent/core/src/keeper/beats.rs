@@ -363,6 +363,7 @@ impl Keeper {
             project: std::sync::Arc::clone(&session.saved.project),
             surface: std::sync::Arc::clone(&session.saved.surface),
             ttl: session.saved.ttl,
+            registered_at: None,
         };
         let master = session.master();
         let call = self.ask(model::Request::Announce(record), Call::Announce(id));

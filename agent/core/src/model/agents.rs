@@ -75,6 +75,7 @@ impl AgentFacts {
             project: AGENTS_PROJECT.into(),
             surface: SURFACE.into(),
             ttl: SHOWN_FOR,
+            registered_at: None,
         }
     }
 

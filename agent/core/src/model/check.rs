@@ -177,11 +177,12 @@ fn check_beats(beats: &[Beat]) -> Checked {
 }
 
 fn check_record(record: &SessionRecord) -> Checked {
-    let SessionRecord { owner, tenant, project, surface, ttl } = record;
+    let SessionRecord { owner, tenant, project, surface, ttl, registered_at } = record;
     part("tenant", tenant)?;
     part("project", project)?;
     visible("surface", surface)?;
     visible("owner.host", &owner.host)?;
+    rules::optional("registered_at", registered_at.as_deref(), visible)?;
     match record.is_agent() {
         // What an agent tells of itself, as JSON.
         true => foreign_text("owner.name", &owner.name, FACTS_BYTES_MAX)?,

@@ -34,7 +34,14 @@ fn claim(kind: Kind) -> Claim {
 
 fn record() -> SessionRecord {
     let (tenant, project) = ("acme".into(), "web".into());
-    SessionRecord { owner: owner(), tenant, project, surface: "cli".into(), ttl: TTL }
+    SessionRecord {
+        owner: owner(),
+        tenant,
+        project,
+        surface: "cli".into(),
+        ttl: TTL,
+        registered_at: None,
+    }
 }
 
 fn change() -> HistoryEntry {

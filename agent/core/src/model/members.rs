@@ -43,7 +43,7 @@ pub struct Member {
     pub name: Arc<str>,
     pub surface: Arc<str>,
     pub host: Arc<str>,
-    /// When it was announced first, in ISO 8601; `None` from a store that has no calendar.
+    /// When it was announced first, in ISO 8601; `None` where no gateway or store has noted it.
     pub registered_at: Option<Arc<str>>,
     /// When it ends unless it is renewed; `None` from a gateway that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -117,6 +117,9 @@ pub struct SessionRecord {
     pub surface: Arc<str>,
     /// How long it outlives its last beat.
     pub ttl: Duration,
+    /// When it was announced first, in ISO 8601: the word of a gateway, for a store without a calendar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered_at: Option<Arc<str>>,
 }
 
 impl SessionRecord {

@@ -102,6 +102,7 @@ fn request() -> impl Strategy<Value = Request> {
             project,
             surface,
             ttl,
+            registered_at: None,
         },
     );
     let page =

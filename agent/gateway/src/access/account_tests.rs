@@ -45,7 +45,14 @@ fn claim(number: usize, enqueue: bool) -> Request {
 fn announce(number: usize) -> Request {
     let word: Arc<str> = "w".into();
     let (tenant, project, surface) = (Arc::clone(&word), Arc::clone(&word), word);
-    Request::Announce(SessionRecord { owner: owner(number), tenant, project, surface, ttl: TTL })
+    Request::Announce(SessionRecord {
+        owner: owner(number),
+        tenant,
+        project,
+        surface,
+        ttl: TTL,
+        registered_at: None,
+    })
 }
 
 fn beat(number: usize) -> Request {

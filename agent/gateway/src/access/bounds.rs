@@ -287,7 +287,14 @@ mod tests {
     fn announce(project: &str, ttl: Duration) -> Request {
         let (tenant, project) = ("acme".into(), project.into());
         let surface = "s".into();
-        Request::Announce(SessionRecord { owner: owner(), tenant, project, surface, ttl })
+        Request::Announce(SessionRecord {
+            owner: owner(),
+            tenant,
+            project,
+            surface,
+            ttl,
+            registered_at: None,
+        })
     }
 
     fn beat(resource: Resource, ttl: Duration) -> Beat {
@@ -377,6 +384,7 @@ mod tests {
             project: "proxies".into(),
             surface: "acme".into(),
             ttl: TTL,
+            registered_at: None,
         };
         let project = Within::Project { tenant: GATEWAYS_TENANT.into(), project: "proxies".into() };
         for request in [

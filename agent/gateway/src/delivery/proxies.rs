@@ -181,6 +181,7 @@ impl Delivery {
             project: PROJECT.into(),
             surface: tenant,
             ttl: REGISTERED_FOR,
+            registered_at: None,
         };
         let announced = self.store.ask(mark, Request::Announce(record)).await;
         announced.map_err(NotRegistered::Store)?;

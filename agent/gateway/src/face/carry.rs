@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::Request as Call;
 use tenure_core::model::{
     Answer, Beat, BeatAnswer, ClaimAnswer, ClaimId, Ending, Failure, GoneReason, HistoryEntry,
-    Holder, Owner, Program, Request, Resource, SessionId,
+    Holder, Owner, Program, Request, Resource, SessionId, SessionRecord,
 };
 use tenure_host::clock;
 use tenure_wire::{Code, Happened, Kind};
@@ -21,6 +21,7 @@ use super::looks::Looks;
 use super::owners;
 use super::presence;
 use super::refused::Refused;
+use super::sessions;
 use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, Right, StoreKeys, Stranger};
 use crate::store::{Gone, Observer, Then};
 use crate::trail::By;
@@ -246,6 +247,12 @@ impl Face {
                 self.revoke(caller, resource, token, revocation.as_deref()).await?
             }
             Request::Claim(claim) => self.claim(caller, claim, recorder).await?,
+            Request::Announce(record) => {
+                // The word of an agent for the time is not taken.
+                let registered_at = Some(sessions::iso8601(clock::wall_us()));
+                let record = SessionRecord { registered_at, ..record };
+                self.ask(caller, Request::Announce(record), recorder).await?
+            }
             request => self.ask(caller, request, recorder).await?,
         };
         match &mut answer {

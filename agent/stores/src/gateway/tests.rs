@@ -69,6 +69,7 @@ fn requests() -> Vec<Request> {
             project: "p".into(),
             surface: "s".into(),
             ttl: TTL,
+            registered_at: None,
         }),
         Request::EndSession { session: owner().session, tenant, project },
         Request::Inspect(resource(Kind::Semaphore)),

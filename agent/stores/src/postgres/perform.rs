@@ -254,7 +254,7 @@ fn put(answers: &mut [Option<BeatAnswer>], at: &[usize], rows: &[Row]) -> Result
 }
 
 async fn announce(line: &mut Line, record: &SessionRecord) -> Result<Answer, Failure> {
-    let SessionRecord { owner, tenant, project, surface, ttl } = record;
+    let SessionRecord { owner, tenant, project, surface, ttl, .. } = record;
     let parameters: super::connection::Parameters<'_> = &[
         &owner.session.0,
         &&**tenant,

@@ -27,6 +27,7 @@ const OWN: Schema = Schema {
         "",
         include_str!("sql/one_row.sql"),
         include_str!("sql/epoch_table.sql"),
+        include_str!("sql/registered.sql"),
     ],
     functions: &[
         include_str!("sql/prelude.sql"),

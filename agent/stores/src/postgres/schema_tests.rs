@@ -11,7 +11,7 @@ use super::*;
 
 /// The version of the SQL, and the hash of all of it.
 const FINGERPRINT: (usize, &str) =
-    (8, "92820a5abf5882c263db29eec66158de7e1c8b70519585be2a23c6e9c737be0e");
+    (9, "b091701007f2e381fcc8efef55ed171859e5508427d35a2b2a18cef9f72dfb46");
 
 /// The version before, with what the first row takes.
 const BEFORE: Schema = Schema { tables: &[OWN.tables[0]], functions: &[OWN.functions[0]] };
@@ -42,6 +42,7 @@ const NEXT: Schema = Schema {
         OWN.tables[5],
         OWN.tables[6],
         OWN.tables[7],
+        OWN.tables[8],
         "alter table tenure.about add column added integer default 7",
     ],
     functions: &["create or replace function tenure.added() returns integer language sql as \

@@ -47,7 +47,14 @@ fn inspect(kind: Kind, name: &str) -> Request {
 
 fn announce() -> Request {
     let (tenant, project, surface) = ("default".into(), "p".into(), "cli".into());
-    Request::Announce(SessionRecord { owner: owner(), tenant, project, surface, ttl: TTL })
+    Request::Announce(SessionRecord {
+        owner: owner(),
+        tenant,
+        project,
+        surface,
+        ttl: TTL,
+        registered_at: None,
+    })
 }
 
 /// How often the server was asked for the type of a key.

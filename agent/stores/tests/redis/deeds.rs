@@ -102,6 +102,7 @@ impl Doer {
                 project: Arc::from("p"),
                 surface: Arc::from("cli"),
                 ttl: TTL,
+                registered_at: None,
             };
             assert_eq!(self.ask(Request::Announce(record)).await, Answer::Announced);
         }

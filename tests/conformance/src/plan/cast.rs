@@ -107,6 +107,7 @@ fn program(random: &mut Random, tenants: &[Arc<str>], number: u64) -> Program {
         project: Arc::from(*random.pick(&SCOPES)),
         surface: Arc::from(*random.pick(&["cli", "claude_desktop"])),
         ttl: Duration::from_secs(*random.pick(&SESSION_TTLS)),
+        registered_at: None,
     };
     Program { owner, tenant, record }
 }

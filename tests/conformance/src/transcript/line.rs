@@ -95,6 +95,7 @@ impl<'a> Line<'a> {
                 project: Arc::from(word(3)),
                 surface: Arc::from("cli"),
                 ttl: self.seconds("ttl", 90),
+                registered_at: None,
             }),
             "end" => Request::EndSession {
                 session: SessionId(id(word(1))),

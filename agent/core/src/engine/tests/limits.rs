@@ -31,6 +31,7 @@ fn a_standing_lists_the_first_of_each_and_counts_all() {
                 project: "p".into(),
                 surface: "test".into(),
                 ttl: Duration::from_secs(90),
+                registered_at: None,
             }),
         );
         engine.handle(

@@ -281,6 +281,7 @@ impl Run {
                     project: Arc::from("p"),
                     surface: Arc::from("cli"),
                     ttl: Duration::from_secs(10),
+                    registered_at: None,
                 }));
             }
             Step::EndSession(session) => {

@@ -7,7 +7,7 @@ mod register;
 mod status;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
 use axum::http::HeaderMap;
@@ -76,6 +76,12 @@ impl Face {
     }
 }
 
+/// An instant of µs since 1970, as SPEC-032 writes it.
+pub(super) fn iso8601(wall_us: u64) -> Arc<str> {
+    let text = humantime::format_rfc3339_micros(UNIX_EPOCH + Duration::from_micros(wall_us));
+    format!("{}+00:00", text.to_string().trim_end_matches('Z')).into()
+}
+
 /// What the seed's client takes as the order to register again.
 fn expired() -> Refused {
     Refused::new(Code::SessionLost, "session expired, re-register via prism_start")
@@ -111,4 +117,15 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
         let detail = format!("the body is not what this endpoint takes: {error}");
         Refused::new(Code::Invalid, detail)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_written_as_in_a_redis() {
+        assert_eq!(&*iso8601(1_796_076_434_529_811), "2026-11-30T22:07:14.529811+00:00");
+        assert_eq!(&*iso8601(1_796_076_434_000_000), "2026-11-30T22:07:14.000000+00:00");
+    }
 }

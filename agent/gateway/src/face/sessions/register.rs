@@ -204,6 +204,7 @@ fn record(
         project: project_id.into(),
         surface: surface.into(),
         ttl: face.plane.ttl(caller),
+        registered_at: None,
     })
 }
 

@@ -83,6 +83,7 @@ pub(super) fn record(session: u128) -> SessionRecord {
         project: Arc::from("web"),
         surface: Arc::from("cli"),
         ttl: Duration::from_secs(90),
+        registered_at: None,
     }
 }
 

@@ -14,6 +14,11 @@ begin
     )));
 end $$;
 
+-- An instant as SPEC-032 writes it.
+create or replace function tenure.iso8601(p_us bigint) returns text language sql stable as $$
+    select to_char(timestamp '1970-01-01' + p_us * interval '1 microsecond', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
+$$;
+
 -- Adds a session, unless there is one with its id: locks and returns that. It may end while its lock is waited for, and
 -- is then not there any more.
 create or replace function tenure.add_session(n tenure.session) returns tenure.session language plpgsql volatile as $$
@@ -21,8 +26,8 @@ declare
     s tenure.session;
 begin
     loop
-        insert into tenure.session (id, tenant, project, name, host, surface, ttl, until, due, ended)
-            values (n.id, n.tenant, n.project, n.name, n.host, n.surface, n.ttl, n.until, n.due, n.ended)
+        insert into tenure.session (id, tenant, project, name, host, surface, ttl, until, due, ended, registered)
+            values (n.id, n.tenant, n.project, n.name, n.host, n.surface, n.ttl, n.until, n.due, n.ended, n.registered)
             on conflict do nothing;
         if found then return null; end if;
         select * into s from tenure.session where id = n.id for update;
@@ -40,7 +45,7 @@ declare
     t bigint := tenure.clock();
 begin
     s := tenure.add_session(row(p_session, null, p_tenant, p_project, p_name, p_host, p_surface, p_ttl, t + p_ttl,
-        t + p_ttl, false)::tenure.session);
+        t + p_ttl, false, t)::tenure.session);
     if s.id is null then
         perform tenure.tell_members(p_tenant, p_project);
         return;
@@ -64,7 +69,8 @@ begin
     update tenure.session set
         place = nextval(pg_get_serial_sequence('tenure.session', 'place')),
         tenant = p_tenant, project = p_project, name = p_name, host = p_host, surface = p_surface, ttl = p_ttl,
-        until = t + p_ttl, due = least(due, t + p_ttl), ended = false
+        until = t + p_ttl, due = least(due, t + p_ttl), ended = false,
+        registered = case when s.ended or s.until <= t then t else s.registered end
         where id = p_session;
     perform tenure.tell_members(p_tenant, p_project);
 end $$;
@@ -77,8 +83,8 @@ declare
     s tenure.session;
     t bigint := tenure.clock();
 begin
-    s := tenure.add_session(row(p_session, null, p_tenant, p_project, '', '', '', 0, t + 60000000, t + 60000000, true)
-        ::tenure.session);
+    s := tenure.add_session(row(p_session, null, p_tenant, p_project, '', '', '', 0, t + 60000000, t + 60000000, true,
+        null)::tenure.session);
     if s.id is null then return false; end if;
     t := tenure.clock();
     update tenure.session set ended = true, until = t + 60000000, due = least(due, t + 60000000)
@@ -109,7 +115,7 @@ begin
         order by c.token limit 1;
     if p_listed then
         select json_agg(json_build_object('session', s.id, 'name', s.name, 'surface', s.surface, 'host', s.host,
-            'runs_out', tenure.span(s.until - t))
+            'registered_at', tenure.iso8601(s.registered), 'runs_out', tenure.span(s.until - t))
             order by s.place) into v_sessions
             from tenure.session s
             where s.tenant = p_tenant and s.project = p_project and not s.ended and s.until > t;

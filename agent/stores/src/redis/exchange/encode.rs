@@ -245,7 +245,7 @@ pub(super) fn revoke(
 }
 
 pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
-    let SessionRecord { owner, tenant, project, surface, ttl } = record;
+    let SessionRecord { owner, tenant, project, surface, ttl, .. } = record;
     let session = session_text(owner.session);
     let (projects, sessions) = layout.projects();
     Invocation::new(&scripts::ANNOUNCE)

@@ -315,6 +315,7 @@ pub(super) fn announcement(by: u128, project: &str) -> SessionRecord {
         project: project.into(),
         surface: Arc::from("cli"),
         ttl: TTL,
+        registered_at: None,
     }
 }
 
