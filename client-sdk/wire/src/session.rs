@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{HoldState, Kind};
+use super::{HoldState, Kind, LostEvent};
 
 /// Says that the program lives and gets on. Local only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,14 +20,25 @@ pub struct Beat {
     pub hold: Option<Uuid>,
 }
 
-/// The answer to a [`Beat`] that names a hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The answer to a [`Beat`] that names a hold, or of a session that has lost holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Beaten {
-    /// How long the hold is valid from now on unless renewed, ms; 0 while it is waited for.
+    /// How long the hold is valid from now on unless renewed, ms; 0 while it is waited for, and if no hold was named.
     pub valid_ms: u64,
     /// The same as an instant of CLOCK_BOOTTIME, ns.
     pub valid_until_boottime_ns: u64,
+    /// The holds that the session has lost since the last answer to a beat, oldest first: the last 64 at most. Each is
+    /// told once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostEvent>,
+    /// How many were lost besides, before those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_more: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Renews everything of the session upstream now.

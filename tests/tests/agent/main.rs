@@ -3,6 +3,7 @@
 mod answers;
 mod at_least;
 mod bad_input;
+mod beats;
 mod buffers;
 mod clocks;
 mod command;

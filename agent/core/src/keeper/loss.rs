@@ -95,6 +95,7 @@ impl Keeper {
         }
         let revocation = revocation.cloned();
         self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason, revocation });
+        self.keep_loss(session, &event);
         self.tell(session, || Event::Lost(event));
 
         if hold.kept_until(now).is_some() {

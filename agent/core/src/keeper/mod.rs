@@ -33,6 +33,7 @@ mod holds;
 pub mod journal;
 mod lifecycle;
 mod loss;
+mod losses;
 mod map;
 mod missed;
 mod outbox;

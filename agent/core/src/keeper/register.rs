@@ -222,6 +222,9 @@ impl Keeper {
             self.release_now(hold);
         }
         session.events.ring.clear(session.saved.uid, &mut self.streams.ring_bytes);
+        if let Some(losses) = session.losses.take() {
+            losses.give_back(session.saved.uid, &mut self.streams.ring_bytes);
+        }
         let tether = &mut session.life.tether;
         self.timers.set(tether, Timer::Tether(id), None);
         self.timers.set(&mut session.life.progress, Timer::Progress(id), None);

@@ -155,9 +155,9 @@ pub enum Reply {
     Released(wire::Released),
     /// To [`Request::Checkpoint`].
     Checkpointed(wire::Checkpointed),
-    /// To [`Request::Beat`].
+    /// To [`Request::Beat`] of a session that has lost nothing since the last one.
     Beaten,
-    /// To [`Request::BeatHold`].
+    /// To [`Request::BeatHold`], and to [`Request::Beat`] with what was lost.
     HoldBeaten(wire::Beaten),
     /// To [`Request::Leftovers`].
     LeftoversNoted,

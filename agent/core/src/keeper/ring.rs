@@ -23,7 +23,7 @@ pub(super) struct Ring {
     gone: u64,
 }
 
-/// How many bytes the rings of all sessions take, and those of each user.
+/// How many bytes the rings of all sessions and losses that no beat has told take, and those of each user.
 #[derive(Debug)]
 pub(super) struct RingBytes {
     max: usize,
@@ -110,12 +110,12 @@ impl RingBytes {
         RingBytes { max, all: 0, by_uid: BTreeMap::new() }
     }
 
-    fn take(&mut self, uid: u32, bytes: usize) {
+    pub(super) fn take(&mut self, uid: u32, bytes: usize) {
         self.all += bytes;
         *self.by_uid.entry(uid).or_default() += bytes;
     }
 
-    fn give_back(&mut self, uid: u32, bytes: usize) {
+    pub(super) fn give_back(&mut self, uid: u32, bytes: usize) {
         self.all -= bytes;
         if let Some(own) = self.by_uid.get_mut(&uid) {
             *own -= bytes;
@@ -125,7 +125,7 @@ impl RingBytes {
         }
     }
 
-    fn is_over(&self, uid: u32) -> bool {
+    pub(super) fn is_over(&self, uid: u32) -> bool {
         let own = self.by_uid.get(&uid).copied().unwrap_or(0);
         self.all > self.max || own > self.max / PART_PER_UID
     }

@@ -9,6 +9,7 @@ use tenure_wire::{Role, Tether, brief};
 use super::Settings;
 use super::ends::Leaving;
 use super::journal::SavedSession;
+use super::losses::Losses;
 use super::map::Map;
 use super::request::StreamId;
 use super::ring::Ring;
@@ -109,6 +110,8 @@ pub(super) struct Session {
     pub(super) requests: Map<Arc<str>, ClaimId>,
     pub(super) life: Life,
     pub(super) events: Events,
+    /// Its losses since its last beat.
+    pub(super) losses: Option<Box<Losses>>,
     pub(super) upstream: Upstream,
     /// The command that was guarded, if it has ended, and processes which it started keep the session.
     pub(super) ended_command: Option<Box<EndedCommand>>,
@@ -173,6 +176,7 @@ impl Session {
                 ring: Ring::new(first_event),
                 heard: false,
             },
+            losses: None,
             ended_command: None,
             leaving: None,
         }

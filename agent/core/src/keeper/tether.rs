@@ -27,19 +27,25 @@ fn is_late(now: Boottime, due: Option<Boottime>, put_off: &mut bool) -> bool {
 }
 
 impl Keeper {
-    /// `POST /v1/beat`.
+    /// `POST /v1/beat`: answers with what was lost since the last one, if anything was.
     pub(super) fn beat(&mut self, now: Boottime, ticket: Ticket, peer: Peer, session: uuid::Uuid) {
         match self.session_of(peer, session) {
             Ok(id) => {
                 self.alive(now, id);
                 self.progress_moved(now, id);
-                self.out.answer(ticket, Reply::Beaten);
+                let has_lost = self.sessions.get(&id).is_some_and(|it| it.losses.is_some());
+                let reply = match has_lost {
+                    true => Reply::HoldBeaten(self.tell_losses(id, Beaten::default())),
+                    false => Reply::Beaten,
+                };
+                self.out.answer(ticket, reply);
             }
             Err(refusal) => self.out.refuse(ticket, refusal),
         }
     }
 
-    /// `POST /v1/beat` with `hold`: answers for how long the hold is valid, or refuses an ended one.
+    /// `POST /v1/beat` with `hold`: answers for how long the hold is valid, too, or refuses an ended one. A refusal has
+    /// no losses: the next beat tells them.
     pub(super) fn beat_hold(
         &mut self,
         now: Boottime,
@@ -59,7 +65,8 @@ impl Keeper {
                 let until = if hold.is_held() { hold.valid_until } else { Boottime::ZERO };
                 let (valid_ms, valid_until_boottime_ns) =
                     (millis(until.since(now)), until.as_nanos());
-                let beaten = Beaten { valid_ms, valid_until_boottime_ns };
+                let beaten = Beaten { valid_ms, valid_until_boottime_ns, ..Beaten::default() };
+                let beaten = self.tell_losses(id, beaten);
                 self.out.answer(ticket, Reply::HoldBeaten(beaten));
             }
             None => {

@@ -16,11 +16,11 @@ impl Ask for Beat {
     const EXAMPLE: &'static str = r#"{"session":"…"}"#;
 }
 
-/// Say that the program lives and gets on, and ask how long a hold is valid. Local only.
+/// Say that the program lives and gets on, and ask how long a hold is valid and what was lost meanwhile. Local only.
 #[utoipa::path(post, path = "/v1/beat", tag = "session", request_body = Beat,
     responses(
-        (status = 200, description = "Noted, with a hold", body = Beaten),
-        (status = 204, description = "Noted, without a hold"),
+        (status = 200, description = "Noted, with a hold or something lost", body = Beaten),
+        (status = 204, description = "Noted, without a hold, and nothing was lost"),
         (status = 404, response = super::answers::SessionUnknown),
         (status = 410, description = "`session_lost`, or `hold_lost` for the hold that was named", body = Problem, content_type = "application/problem+json"),
         super::answers::Common, super::answers::BadBody,
@@ -31,14 +31,12 @@ pub(super) async fn beat(
     Parsed(ask): Parsed<Beat>,
 ) -> Result<Response, Refused> {
     let Beat { session, hold } = ask;
-    match hold {
-        Some(hold) => {
-            let beaten = context.heart.beat_hold(connection.caller(), session, hold).await?;
-            Ok(json(StatusCode::OK, &beaten))
-        }
-        None => {
-            context.heart.beat(connection.caller(), session).await?;
-            Ok(StatusCode::NO_CONTENT.into_response())
-        }
-    }
+    let beaten = match hold {
+        Some(hold) => Some(context.heart.beat_hold(connection.caller(), session, hold).await?),
+        None => context.heart.beat(connection.caller(), session).await?,
+    };
+    Ok(match beaten {
+        Some(beaten) => json(StatusCode::OK, &beaten),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }

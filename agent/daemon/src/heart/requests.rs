@@ -72,8 +72,13 @@ impl Handle {
         self.ask(caller, Request::Checkpoint(session), read).await
     }
 
-    pub async fn beat(&self, caller: Caller, session: Uuid) -> Result<()> {
-        let read = |reply| matches!(reply, Reply::Beaten).then_some(());
+    /// Says what was lost since the last beat, if anything was.
+    pub async fn beat(&self, caller: Caller, session: Uuid) -> Result<Option<Beaten>> {
+        let read = |reply| match reply {
+            Reply::Beaten => Some(None),
+            Reply::HoldBeaten(beaten) => Some(Some(beaten)),
+            _ => None,
+        };
         self.ask(caller, Request::Beat(session), read).await
     }
 

@@ -1,14 +1,15 @@
 //! Scripts, each call of which is a process of its own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_wire::{Code, Kind};
+use tenure_wire::{Code, Kind, LostEvent};
 use uuid::Uuid;
 
 use super::bench::{ALICE, Bench, MALLORY};
 use crate::keeper::{Refusal, Reply, Request};
-use crate::model::{Resource, SessionId};
+use crate::model::{Resource, Revocation, SessionId};
 
 fn beat(bench: &mut Bench, uid: u32, session: Uuid, hold: Uuid) -> Result<u64, Refusal> {
     let ticket = bench.ask(uid, Request::BeatHold { session, hold });
@@ -76,7 +77,82 @@ fn a_beat_is_refused_once_its_hold_is_lost() {
     let ticket = bench.ask(0, Request::Revoke { resource, token: None, revocation: None });
     assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(_)))));
     assert_eq!(beat(&mut bench, ALICE, session, hold).unwrap_err().code(), Code::HoldLost);
-    // The session goes on.
+    // The session goes on, and is told.
+    let lost = lost(&mut bench, Request::Beat(session));
+    assert_eq!(lost.iter().map(|event| event.of.hold).collect::<Vec<_>>(), [hold]);
     let ticket = bench.ask(ALICE, Request::Beat(session));
     assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Beaten))));
+}
+
+fn lost(bench: &mut Bench, beat: Request) -> Vec<LostEvent> {
+    let ticket = bench.ask(ALICE, beat);
+    match bench.reply(ticket) {
+        Some(Ok(Reply::HoldBeaten(beaten))) => beaten.lost,
+        Some(Ok(Reply::Beaten)) => Vec::new(),
+        other => panic!("no answer to a beat: {other:?}"),
+    }
+}
+
+fn revoke(bench: &mut Bench, name: &str) {
+    let resource = Resource { tenant: "default".into(), kind: Kind::Leader, name: name.into() };
+    let revocation = Revocation { by: "root".into(), reason: Some("upgrade".into()), for_ms: 0 };
+    let revocation = Some(Arc::new(revocation));
+    let ticket = bench.ask(0, Request::Revoke { resource, token: None, revocation });
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(_)))));
+}
+
+#[test]
+fn beats_tell_each_loss_of_their_own_session_once_with_its_reason() {
+    let mut bench = Bench::new();
+    let [session, other] = [(); 2].map(|()| bench.register(json!({"keepalive_ms": 600_000})));
+    let of = |name: &str| json!({"kind": "leader", "name": name});
+    let first = bench.hold(session, of("first"));
+    let second = bench.hold(session, of("second"));
+    let kept = bench.hold(session, of("kept"));
+    let of_other = bench.hold(other, of("other"));
+    for name in ["first", "second", "other"] {
+        revoke(&mut bench, name);
+    }
+    // A refused beat tells nothing, and takes nothing away.
+    assert!(beat(&mut bench, ALICE, session, first).is_err());
+    let told = lost(&mut bench, Request::BeatHold { session, hold: kept });
+    let told: Vec<_> = told
+        .iter()
+        .map(|LostEvent { of, token, reason, by, detail }| {
+            assert!(*token > 0);
+            let words = (reason.as_str(), by.as_deref(), detail.as_deref());
+            assert_eq!(words, ("revoked", Some("root"), Some("upgrade")));
+            (of.hold, of.name.as_str())
+        })
+        .collect();
+    assert_eq!(told, [(first, "first"), (second, "second")]);
+    assert!(lost(&mut bench, Request::BeatHold { session, hold: kept }).is_empty());
+    assert!(lost(&mut bench, Request::Beat(session)).is_empty());
+    let told = lost(&mut bench, Request::Beat(other));
+    assert_eq!(told.iter().map(|event| event.of.hold).collect::<Vec<_>>(), [of_other]);
+}
+
+#[test]
+fn untold_losses_are_bounded_and_go_with_their_session() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 600_000}));
+    let mut last = Uuid::nil();
+    for _ in 0..70 {
+        last = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+        revoke(&mut bench, "x");
+    }
+    let bytes = |bench: &Bench| {
+        let sizes = bench.keeper.sizes();
+        sizes.into_iter().find(|(name, _)| *name == "bytes of events").map(|(_, bytes)| bytes)
+    };
+    assert!(bytes(&bench) > Some(0));
+    let ticket = bench.ask(ALICE, Request::Beat(session));
+    let Some(Ok(Reply::HoldBeaten(beaten))) = bench.reply(ticket) else { panic!("no losses") };
+    assert_eq!((beaten.lost.len(), beaten.lost_more), (64, 6));
+    assert_eq!(beaten.lost.last().map(|event| event.of.hold), Some(last));
+    assert_eq!(bytes(&bench), Some(0));
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    revoke(&mut bench, "x");
+    bench.pass(Duration::from_secs(601));
+    assert_eq!((bench.keeper.count_sessions(), bytes(&bench)), (0, Some(0)));
 }

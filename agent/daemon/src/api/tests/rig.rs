@@ -331,6 +331,7 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
         Request::BeatHold { .. } => Reply::HoldBeaten(wire::Beaten {
             valid_ms: 9000,
             valid_until_boottime_ns: 9_000_000_000,
+            ..wire::Beaten::default()
         }),
         Request::Leftovers(_) => Reply::LeftoversNoted,
         Request::Revoke { .. } => {
