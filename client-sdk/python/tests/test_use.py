@@ -187,6 +187,98 @@ def test_terms_follow_each_other(tenure_agent: Agent) -> None:
     assert tokens == sorted(set(tokens))
 
 
+def wait_until(condition: Any) -> None:
+    run(until(condition))
+
+
+def waiting(name: str) -> int:
+    return tenure.leader(name).standing().waiting
+
+
+def tokens_of(name: str) -> list[int]:
+    return [holder.token for holder in tenure.leader(name).standing().holders if holder.token is not None]
+
+
+def test_a_campaign_stands_in_line_while_the_work_of_a_lost_term_ends(tenure_agent: Agent) -> None:
+    with tenure.session() as session, tenure.session() as other, ThreadPoolExecutor() as one, ThreadPoolExecutor() as two:
+        campaign = session.leader("line").campaign()
+        lost = next(campaign)
+        second = one.submit(other.leader("line").acquire)
+        wait_until(lambda: waiting("line") == 1)
+        tenure_agent.revoke("leader", "line")
+        holder = second.result()
+        # The work goes on: nobody asks for the next term.
+        wait_until(lambda: waiting("line") == 1)
+        later = two.submit(other.leader("line").acquire)
+        wait_until(lambda: waiting("line") == 2)
+        holder.release()
+        wait_until(lambda: tokens_of("line") > [holder.token])
+        granted = tokens_of("line")
+        term = next(campaign)
+        assert [term.token] == granted and term.token > lost.token
+        assert term.is_held() and not later.done()
+        term.release()
+        later.result().release()
+
+
+def test_a_task_stands_in_line_while_the_work_of_a_lost_term_ends(tenure_agent: Agent) -> None:
+    async def main() -> None:
+        async with tenure.aio.session() as session, tenure.aio.session() as other:
+            campaign = session.leader("task").campaign()
+            lost = await anext(campaign)
+            second = asyncio.ensure_future(other.leader("task").acquire().__aenter__())
+            await until(lambda: waiting("task") == 1)
+            tenure_agent.revoke("leader", "task")
+            holder = await second
+            await until(lambda: waiting("task") == 1)
+            later = asyncio.ensure_future(other.leader("task").acquire().__aenter__())
+            await until(lambda: waiting("task") == 2)
+            await holder.release()
+            await until(lambda: tokens_of("task") > [holder.token])
+            term = await anext(campaign)
+            assert [term.token] == tokens_of("task") and term.token > lost.token
+            assert term.is_held() and not later.done()
+            await term.release()
+            await (await later).release()
+
+    run(main())
+
+
+def test_work_that_does_not_end_keeps_the_next_term_from_others_for_one_ttl(tenure_agent: Agent) -> None:
+    with tenure.session() as session, tenure.session() as other, ThreadPoolExecutor(1) as threads:
+        campaign = session.leader("endless", ttl=2).campaign()
+        lost = next(campaign)
+        tenure_agent.revoke("leader", "endless")
+        wait_until(lambda: tokens_of("endless") > [lost.token])
+        with other.leader("endless"):
+            assert waiting("endless") == 0, "it stands once"
+            later = threads.submit(next, campaign)
+            wait_until(lambda: waiting("endless") == 1)
+        term = later.result()
+        assert term.is_held()
+        term.release()
+
+
+def test_a_campaign_that_is_dropped_leaves_the_line(tenure_agent: Agent) -> None:
+    with tenure.session() as session, tenure.session() as other, ThreadPoolExecutor(1) as threads:
+        campaign = session.leader("dropped").campaign()
+        lost = next(campaign)
+        second = threads.submit(other.leader("dropped").acquire)
+        wait_until(lambda: waiting("dropped") == 1)
+        tenure_agent.revoke("leader", "dropped")
+        with second.result():
+            wait_until(lambda: waiting("dropped") == 1)
+            del campaign
+            wait_until(lambda: waiting("dropped") == 0)
+        # A term that was granted to it is given back as well.
+        campaign = session.leader("dropped").campaign()
+        lost = next(campaign)
+        tenure_agent.revoke("leader", "dropped")
+        wait_until(lambda: tokens_of("dropped") > [lost.token])
+        del campaign
+        wait_until(lambda: tokens_of("dropped") == [])
+
+
 def test_decorators() -> None:
     @tenure.leader_only("once")
     def once(value: int) -> int:

@@ -2,6 +2,7 @@
 
 mod api;
 mod away;
+mod campaigns;
 mod conformance;
 mod examples;
 mod package;

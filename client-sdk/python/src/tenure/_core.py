@@ -205,14 +205,18 @@ class Core:
             if feed in self._feeds:
                 self._feeds.remove(feed)
 
-    def acquire(self, want: Json, wait: float | None, turn: Turn | None = None) -> Steps[Cell]:
+    def request(self, want: Json) -> Json:
+        """A request that may be sent again."""
+        return {"session": self.id, **want, "request": self._request_ids.next()}
+
+    def acquire(self, want: Json, wait: float | None, turn: Turn | None = None, ask: Json | None = None) -> Steps[Cell]:
         """Waits for a grant: 0 to try once, None for ever. Restarts of the agent and times without a
         store are outlasted by who waits. A closed generator leaves nothing behind. Raises `InVain` once
-        the `turn` would wait for itself."""
+        the `turn` would wait for itself. `ask` is a request that waits already."""
         began = time.monotonic()
         until = None if wait is None else began + wait
         backoff = Backoff()
-        ask: Json = {}
+        ask = ask or {}
         attempt = object()
         # An attempt may have been granted without our knowing.
         uncertain = False
@@ -220,7 +224,7 @@ class Core:
             while True:
                 self.raise_if_gone()
                 if not ask:
-                    ask = {"session": self.id, **want, "request": self._request_ids.next()}
+                    ask = self.request(want)
                     if wait != 0 and self._is_behind_own(turn):
                         ask["behind_own"] = True
                 left = None if until is None else max(0.0, until - time.monotonic())

@@ -18,6 +18,7 @@ from ._core import Core
 from ._effects import Enter, Io, Pause, Steps
 from ._kinds import Want
 from ._solo import SoloCore, is_solo
+from ._standby import Standby
 from .errors import Busy, SessionGone
 from .events import Standing, parse_standing
 
@@ -83,7 +84,8 @@ class Life:
             if isinstance(core, Core) and core.owes_end and path in (None, core.calls.path):
                 yield from core.tell_end()
 
-    def acquire(self, want: Want, wait: float | None) -> Steps[tuple[AnyCore, Cell]]:
+    def acquire(self, want: Want, wait: float | None, standby: Standby | None = None) -> Steps[tuple[AnyCore, Cell]]:
+        """A `standby` has a place in line already."""
         until = None if wait is None else time.monotonic() + wait
         project = self._register.get("project")
         if want.project is not None and want.project != project:
@@ -105,7 +107,8 @@ class Life:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 # A try names the holder, and is granted if this process is wrong about its own hold.
-                cell = yield from core.acquire(want.body(), 0.0 if wait == 0 or turn.is_vain() else left, turn)
+                ask = None if standby is None else standby.take(core)
+                cell = yield from core.acquire(want.body(), 0.0 if wait == 0 or turn.is_vain() else left, turn, ask)
                 turn.take(cell)
                 return core, cell
             except InVain:

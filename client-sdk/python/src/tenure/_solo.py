@@ -70,7 +70,7 @@ class SoloCore:
         self._cells: dict[str, Cell] = {}
         self._feeds: list[Feed] = []
 
-    def acquire(self, want: Json, wait: float | None, turn: Turn | None = None) -> Steps[Cell]:
+    def acquire(self, want: Json, wait: float | None, turn: Turn | None = None, ask: Json | None = None) -> Steps[Cell]:
         """As that of `Core`."""
         if self.gone is not None:
             raise SessionGone(f"the session is gone: {self.gone}; open a new one")

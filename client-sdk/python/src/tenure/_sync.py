@@ -18,6 +18,7 @@ from ._effects import Signal, Steps
 from ._hold import HoldFacts
 from ._kinds import Duration, Kinds, Module, Want, given, seconds
 from ._life import AnyCore, Life
+from ._standby import Standby
 from ._watch import UNTOLD_MAX
 from .errors import Busy, Lost
 from .events import AgentView, Event, HistoryEntry, Revoked, Standing, Why
@@ -148,10 +149,10 @@ class Resource:
         life = self._find_life(self._want)
         return Hold(life, *_run(life, life.acquire(self._want, wait)))
 
-    def _term(self) -> tuple[Term, Signal]:
+    def _term(self, standby: Standby | None) -> tuple[Term, Signal, Standby]:
         life = self._find_life(self._want)
-        core, cell = _run(life, life.acquire(self._want, None))
-        return Term(life, core, cell), cell.over
+        core, cell = _run(life, life.acquire(self._want, None, standby))
+        return Term(life, core, cell), cell.over, Standby(core, cell, self._want)
 
     def __enter__(self) -> Hold:
         hold = self._acquire(self._want.wait)
@@ -176,12 +177,17 @@ class Resource:
 
 class Campaign:
     """An iterator over terms, each a hold of its own with a token of its own. It waits for the end of a
-    term before it stands for the next one. A term's `with` block ends quietly when the term is lost."""
+    term before it begins the next one. A term's `with` block ends quietly when the term is lost.
 
-    def __init__(self, begin: Callable[[], tuple[Term, Signal]]) -> None:
+    While the work of a lost term still ends, it stands in line for the next one already: its place in the queue is
+    not lost. A grant that comes meanwhile is kept for one ttl at most. It is given back then, and the campaign stands
+    in line again once the work has ended."""
+
+    def __init__(self, begin: Callable[[Standby | None], tuple[Term, Signal, Standby]]) -> None:
         self._begin = begin
         # Not the term itself: one that nobody keeps is given back.
         self._previous: Signal | None = None
+        self._standby: Standby | None = None
 
     def __iter__(self) -> Iterator[Term]:
         return self
@@ -189,8 +195,19 @@ class Campaign:
     def __next__(self) -> Term:
         if self._previous is not None:
             self._previous.wait()
-        term, self._previous = self._begin()
+        standby, self._standby = self._standby, None
+        try:
+            term, self._previous, self._standby = self._begin(standby)
+        except BaseException:
+            if standby is not None:
+                standby.give_up()
+            raise
         return term
+
+    def __del__(self) -> None:
+        standby = self.__dict__.get("_standby")
+        if standby is not None and not sys.is_finalizing():
+            standby.give_up()
 
 
 class Session(Kinds[Resource]):

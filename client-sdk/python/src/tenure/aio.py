@@ -24,6 +24,7 @@ from ._feed import Feed
 from ._hold import HoldFacts
 from ._kinds import Duration, Kinds, Module, Want, given, seconds
 from ._life import AnyCore, Life
+from ._standby import Standby
 from ._watch import UNTOLD_MAX
 from .errors import Busy, Lost, WrongLoop
 from .events import AgentView, Event, HistoryEntry, Revoked, Standing, Why
@@ -232,11 +233,11 @@ class Resource:
         life = self._find_life(self._want)
         return Hold(life, *await _run(life, life.acquire(self._want, wait)))
 
-    async def _term(self) -> tuple[Term, Ending]:
+    async def _term(self, standby: Standby | None) -> tuple[Term, Ending, Standby]:
         life = self._find_life(self._want)
-        core, cell = await _run(life, life.acquire(self._want, None))
+        core, cell = await _run(life, life.acquire(self._want, None, standby))
         # Without the term itself: one that nobody keeps is given back.
-        return Term(life, core, cell), functools.partial(_over, life, cell)
+        return Term(life, core, cell), functools.partial(_over, life, cell), Standby(core, cell, self._want)
 
     async def __aenter__(self) -> Hold:
         acquisition = self.acquire()
@@ -259,12 +260,17 @@ class Resource:
 
 class Campaign:
     """An iterator over terms, each a hold of its own with a token of its own. It waits for the end of a
-    term before it stands for the next one. A term's `async with` block is cancelled when the term is
-    lost, and ends quietly."""
+    term before it begins the next one. A term's `async with` block is cancelled when the term is
+    lost, and ends quietly.
 
-    def __init__(self, begin: Callable[[], Coroutine[Any, Any, tuple[Term, Ending]]]) -> None:
+    While the work of a lost term still ends, it stands in line for the next one already: its place in the queue is
+    not lost. A grant that comes meanwhile is kept for one ttl at most. It is given back then, and the campaign stands
+    in line again once the work has ended."""
+
+    def __init__(self, begin: Callable[[Standby | None], Coroutine[Any, Any, tuple[Term, Ending, Standby]]]) -> None:
         self._begin = begin
         self._end_of_last: Ending | None = None
+        self._standby: Standby | None = None
 
     def __aiter__(self) -> AsyncIterator[Term]:
         return self
@@ -272,8 +278,19 @@ class Campaign:
     async def __anext__(self) -> Term:
         if self._end_of_last is not None:
             await self._end_of_last()
-        term, self._end_of_last = await self._begin()
+        standby, self._standby = self._standby, None
+        try:
+            term, self._end_of_last, self._standby = await self._begin(standby)
+        except BaseException:
+            if standby is not None:
+                standby.give_up()
+            raise
         return term
+
+    def __del__(self) -> None:
+        standby = self.__dict__.get("_standby")
+        if standby is not None and not sys.is_finalizing():
+            standby.give_up()
 
 
 class Session(Kinds[Resource]):

@@ -23,7 +23,7 @@ impl Resource {
         // that it is granted later, by a concurrent call, may still be released.
         let asker = Asker::current();
         let own = self.own();
-        let mine = own.iter().find(|cell| cell.asker == asker).map(|cell| cell.id);
+        let mine = own.iter().find(|cell| cell.asker() == asker).map(|cell| cell.id);
         let mut behind_own = mine.is_none() && !own.is_empty();
         // Agents of earlier versions let nothing wait behind a hold of the same session.
         let mut may_be_behind = true;

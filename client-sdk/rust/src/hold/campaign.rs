@@ -6,21 +6,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::{AcquireError, Cell, Hold, Resource, Stage};
+use super::standby::Standby;
+use super::{AcquireError, Asker, Cell, Hold, Resource, Stage};
 
 type Term = Pin<Box<dyn Future<Output = Result<Hold, AcquireError>> + Send>>;
 
 /// A stream of terms; see [`Resource::campaign`].
 ///
-/// It waits for the end of a term before it stands for the next one, so that the holder sees every
-/// loss. It ends after an error, which no waiting would cure. Dropping it gives up the wait, but
-/// not the term that it has handed out.
+/// It waits for the end of a term, so that the holder sees every loss, and hands out the next one only when it is asked
+/// for that. While the work of a lost term still ends, it stands in line already: its place in the queue is not lost. A
+/// grant that comes meanwhile is kept for one [`ttl`](Hold::ttl) at most. It is given back then, and the campaign stands
+/// in line again when it is asked for the next term.
+///
+/// It ends after an error, which no waiting would cure. Dropping it gives up the wait, but not the term that it has
+/// handed out.
 #[must_use = "a campaign does nothing unless it is asked for terms"]
 pub struct Campaign {
     resource: Resource,
-    previous: Option<Arc<Cell>>,
+    previous: Option<Previous>,
     coming: Option<Term>,
     ended: bool,
+}
+
+/// A term that was handed out, and the standing for the next one.
+struct Previous {
+    cell: Arc<Cell>,
+    standby: Standby,
 }
 
 impl Campaign {
@@ -48,21 +59,30 @@ impl Campaign {
         let result = std::task::ready!(coming.as_mut().poll(context));
         self.coming = None;
         match &result {
-            Ok(hold) => self.previous = Some(Arc::clone(&hold.claim.cell)),
+            Ok(hold) => {
+                let cell = Arc::clone(&hold.claim.cell);
+                // Another task may have stood for it.
+                cell.asked_by(Asker::current());
+                let standby = Standby::begin(&self.resource, &cell);
+                self.previous = Some(Previous { cell, standby });
+            }
             Err(_) => self.ended = true,
         }
         Poll::Ready(Some(result))
     }
 }
 
-async fn term(resource: Resource, previous: Option<Arc<Cell>>) -> Result<Hold, AcquireError> {
+async fn term(resource: Resource, previous: Option<Previous>) -> Result<Hold, AcquireError> {
     resource.alive()?;
-    if let Some(previous) = previous {
+    if let Some(Previous { cell, standby }) = previous {
         // An error means that nobody has the cell any more, which is as good as over.
-        let _ = previous.subscribe().wait_for(Stage::is_over).await;
+        let _ = cell.subscribe().wait_for(Stage::is_over).await;
+        if let Some(hold) = standby.end().await {
+            return Ok(hold);
+        }
         // The agent was silent at valid-until, and may still think it held.
-        if matches!(previous.stage(), Stage::Lost { told: false, .. }) {
-            resource.session().core().shared.release_in_background(previous.id);
+        if matches!(cell.stage(), Stage::Lost { told: false, .. }) {
+            resource.session().core().shared.release_in_background(cell.id);
         }
     }
     resource.acquire().await

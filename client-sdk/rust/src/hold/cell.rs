@@ -1,6 +1,7 @@
 //! The state of one hold, shared by its guard, the event stream and the warden.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -103,7 +104,7 @@ pub(crate) struct Cell {
     /// For a master the project.
     pub(crate) name: Box<str>,
     /// The task or thread that asked for the hold.
-    pub(crate) asker: Asker,
+    asker: Mutex<Asker>,
     /// The stream on which this hold's events come, counted: snapshots of earlier ones omit it.
     pub(crate) born_in: u64,
     stage: watch::Sender<Stage>,
@@ -135,7 +136,7 @@ impl Cell {
             id,
             kind,
             name: name.as_str().into(),
-            asker: Asker::current(),
+            asker: Mutex::new(Asker::current()),
             born_in,
             stage: watch::Sender::new(stage),
             slot: AtomicU32::new(grant.map_or(u32::MAX, |grant| grant.slot)),
@@ -148,6 +149,15 @@ impl Cell {
 
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.borrow()
+    }
+
+    pub(crate) fn asker(&self) -> Asker {
+        *self.asker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another task or thread has asked for the hold than this process knew.
+    pub(crate) fn asked_by(&self, asker: Asker) {
+        *self.asker.lock().unwrap_or_else(PoisonError::into_inner) = asker;
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Stage> {

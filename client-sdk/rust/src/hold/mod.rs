@@ -9,6 +9,7 @@ mod error;
 mod inquiry;
 mod lost;
 mod resource;
+mod standby;
 
 use std::fmt;
 use std::future::Future;

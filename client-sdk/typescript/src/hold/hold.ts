@@ -120,17 +120,13 @@ export class Hold implements AsyncDisposable {
 
   /** Waits for the loss; undefined once it was given back. Keeps the program running meanwhile. */
   lost(): Promise<Lost | undefined> {
-    return awake(
-      new Promise((resolve) => {
-        const look = (): void => {
-          if (!this.#cell.isOver) return;
-          stop();
-          resolve(this.#cell.stage.is === "lost" ? this.#cell.stage.lost : undefined);
-        };
-        const stop = this.#cell.watch(look);
-        look();
-      }),
-    );
+    return awake(this.#over().then(({ stage }) => (stage.is === "lost" ? stage.lost : undefined)));
+  }
+
+  /** @internal As {@link lost}, but undefined after a loss that the agent does not know of. */
+  async toldLost(): Promise<Lost | undefined> {
+    const { stage } = await this.#over();
+    return stage.is === "lost" && stage.told ? stage.lost : undefined;
   }
 
   /**
@@ -170,6 +166,18 @@ export class Hold implements AsyncDisposable {
     if (this.#given?.aborted) throw this.#given.reason;
     if ("error" in done) throw done.error;
     return done.value;
+  }
+
+  #over(): Promise<Cell> {
+    return new Promise((resolve) => {
+      const look = (): void => {
+        if (!this.#cell.isOver) return;
+        stop();
+        resolve(this.#cell);
+      };
+      const stop = this.#cell.watch(look);
+      look();
+    });
   }
 
   #loss(): Lost {

@@ -4,12 +4,13 @@ import { AgentUnavailable, Busy, Refused, SessionGone, TenureError, UpstreamUnav
 import { TRY_DEADLINE_MS } from "../client/client.js";
 import type { Core } from "../session/core.js";
 import type { Life } from "../session/life.js";
-import { Claim, enter, heldByTask, outside, within } from "../task.js";
+import { Claim, asCaller, enter, heldByTask, outside, within } from "../task.js";
 import { awake, pause } from "../timers.js";
 import type { Acquire, Acquired, Attributes, History, Kind, Problem, Standing, Waiting, Why } from "../wire.js";
 import type { Cell } from "./cell.js";
 import { Hold, giveBack } from "./hold.js";
 import { Inquiry } from "./inquiry.js";
+import { Standby } from "./standby.js";
 
 /** How long a single try outlasts a restart of the agent, ms. */
 const RESTART_PATIENCE_MS = 2000;
@@ -99,12 +100,7 @@ export class Resource {
     const claim = this.#claim();
     // Before the first `await` here, so that the caller has it after its own.
     enter(claim);
-    try {
-      return await this.#ask(claim, options);
-    } catch (error) {
-      claim.end();
-      throw error;
-    }
+    return this.#ask(claim, options);
   }
 
   /**
@@ -114,7 +110,11 @@ export class Resource {
    * @throws Those of {@link acquire}; {@link Lost} at the loss, also if the work ended by itself after it; the reason
    * of `options.signal` once the work has stopped because of it; else what the work throws.
    */
-  async run<T>(work: (hold: Hold) => T | PromiseLike<T>, options: AcquireOptions = {}): Promise<T> {
+  run<T>(work: (hold: Hold) => T | PromiseLike<T>, options: AcquireOptions = {}): Promise<T> {
+    return asCaller(() => this.#run(work, options));
+  }
+
+  async #run<T>(work: (hold: Hold) => T | PromiseLike<T>, options: AcquireOptions): Promise<T> {
     const claim = this.#claim();
     const hold = await this.#ask(claim, options);
     try {
@@ -132,22 +132,35 @@ export class Resource {
   /**
    * Stands for it for good: one term after the other, each with a token of its own. A term is given back when the
    * loop's body ends. Ends with the reason of `signal`, which also aborts the signal of the term.
+   *
+   * While the body of a lost term still ends, the campaign stands in line for the next one: its place in the queue is
+   * not lost. A grant that comes meanwhile is kept for one ttl at most. It is given back then, and the campaign stands in
+   * line again once the body has ended.
    */
   async *campaign(options: CampaignOptions = {}): AsyncGenerator<Hold, never, void> {
     const backoff = new Backoff();
     const claim = this.#claim();
     // Before the first `await` here, so that the loop's body has it, and with it every term.
     enter(claim);
+    const end = new AbortController();
+    const stop = (): void => end.abort(options.signal?.reason);
+    options.signal?.addEventListener("abort", stop, { once: true });
+    if (options.signal?.aborted) stop();
+    let standby: Standby | undefined;
     try {
       for (let terms = 0; ; terms++) {
-        let term: Hold;
+        let term: Hold | undefined;
         try {
-          term = await this.#ask(claim, { signal: options.signal });
+          term = standby && (await awake(standby.join()));
+          standby = undefined;
+          term ??= await this.#ask(claim, { signal: end.signal });
         } catch (error) {
           if (terms === 0 || !isTransient(error)) throw error;
-          await awake(backoff.wait(options.signal));
+          await awake(backoff.wait(end.signal));
           continue;
         }
+        claim.hold = term;
+        standby = new Standby(term, () => outside(() => this.#acquire(undefined, end.signal, undefined)));
         try {
           yield term;
         } finally {
@@ -155,7 +168,8 @@ export class Resource {
         }
       }
     } finally {
-      claim.end();
+      options.signal?.removeEventListener("abort", stop);
+      end.abort();
     }
   }
 
