@@ -9,19 +9,9 @@ export class Claim {
   /** The resource, in the same words for all sessions of this process; undefined for a semaphore, which has many. */
   readonly resource: string | undefined;
   hold: Hold | undefined;
-  #hasEnded = false;
 
   constructor(resource: string | undefined) {
     this.resource = resource;
-  }
-
-  /** The acquire has failed, or its hold has ended. */
-  end(): void {
-    this.#hasEnded = true;
-  }
-
-  get isOver(): boolean {
-    return this.#hasEnded || this.hold?.isOver === true;
   }
 
   isHeld(): boolean {
@@ -40,17 +30,19 @@ export function heldByTask(resource: string | undefined): Hold | undefined {
 
 /** Adds a claim to the task that runs now, for all that it does after this instant. */
 export function enter(claim: Claim): void {
-  if (claim.resource === undefined || typeof storage.enterWith !== "function") return;
+  if (typeof storage.enterWith !== "function") return;
   restoreLater();
-  // A claim of the same resource that still waits was made by a task that began a moment ago, and goes its own way: a
-  // task that asks one thing after the other would not be here before its grant.
-  const others = claims().filter((other) => other.resource !== claim.resource || other.isHeld());
-  storage.enterWith([...others, claim]);
+  storage.enterWith(claim.resource === undefined ? held() : [...held(), claim]);
+}
+
+/** Runs `work` as the task that runs now, as it is at this instant. */
+export function asCaller<T>(work: () => T): T {
+  return storage.run(held(), work);
 }
 
 /** Runs `work` as a task that has this claim besides those of the task that runs now. */
 export function within<T>(claim: Claim, work: () => T): T {
-  return claim.resource === undefined ? work() : storage.run([...claims(), claim], work);
+  return claim.resource === undefined ? work() : storage.run([...held(), claim], work);
 }
 
 /** Runs `work`, which is not for the task that runs now alone, as a task that has no claims. */
@@ -58,9 +50,12 @@ export function outside<T>(work: () => T): T {
   return storage.run(NONE, work);
 }
 
-/** The claims of the task that runs now: those that are over would pile up in a loop. */
-function claims(): readonly Claim[] {
-  return (storage.getStore() ?? NONE).filter((claim) => !claim.isOver);
+/**
+ * The claims of the task that runs now. One that still waits was made by a task that began a moment ago, and goes its own
+ * way: a task that asks one thing after the other would not be here before its grant.
+ */
+function held(): readonly Claim[] {
+  return (storage.getStore() ?? NONE).filter((claim) => claim.isHeld());
 }
 
 /** The key under which Node up to 22 keeps a task's claims, in the resource that the task runs in. */

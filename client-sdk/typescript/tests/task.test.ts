@@ -253,6 +253,24 @@ test("a task that began before the hold waits for it, and so does its timer", as
   await (await timer).release();
 });
 
+test("a task that asked for a permit first waits for one that began with it", async () => {
+  const [leader, permits] = [tenure.leader("together"), tenure.semaphore("together", { limit: 2 })];
+  const holder = async (): Promise<void> => {
+    await using _hold = await leader.acquire();
+    await untilWaiting("leader", "together", 2);
+  };
+  const other = async (): Promise<void> => {
+    await using _permit = await permits.acquire();
+    await using _hold = await leader.acquire();
+  };
+  const third = (): Promise<void> =>
+    permits.run(async () => {
+      await untilWaiting("leader", "together", 1);
+      await leader.run(() => {});
+    });
+  await Promise.all([holder(), third(), other()]);
+});
+
 test("a call of an interval waits for what an earlier one holds", async () => {
   const leader = tenure.leader("late call");
   let isWanted = true;
@@ -351,10 +369,8 @@ test("a loop leaves nothing in its task", async (context) => {
   for (let round = 0; round < 20; round++) await assertHeldBySelf(tenure.leader("other").acquire());
   assert.ok(entered.callCount() >= 41 && Math.max(...sizes()) === 2, `${Math.max(...sizes())}`);
   for (let round = 0; round < ROUNDS; round++) {
-    const claim = new Claim("some");
-    enter(claim);
+    enter(new Claim("some"));
     await null;
-    claim.end();
   }
   assert.equal(Math.max(...sizes()), 2);
 });
