@@ -329,6 +329,7 @@ impl Keeper {
             }
             Change::Lost { claim, .. } => self.due_now(Renewed::Hold(claim)),
             Change::Message { tenant, project, session, payload } => {
+                self.note_successor(session, &payload);
                 self.deliver(now, &tenant, &project, session, &payload);
             }
         }
