@@ -16,16 +16,26 @@ use super::witness::{Witness, limit_of};
 
 pub(crate) const LANGUAGES: [&str; 5] = ["python", "typescript", "rust", "command", "curl"];
 pub(crate) const KINDS: [&str; 3] = ["leader", "semaphore", "master"];
+/// The languages whose programs contend with several threads or tasks.
+pub(crate) const SDKS: [&str; 3] = ["python", "typescript", "rust"];
 
 /// Grants between two kills, at most.
 const GRANTS_BETWEEN_KILLS_MAX: u64 = 20;
 /// Exit statuses of an impatient contender: another one had the resource for the whole wait, or the agent gave no answer.
 const NOT_ACQUIRED: [i32; 2] = [75, 69];
 
+/// One that contends, and is started again after its end.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) kind: &'static str,
+    pub(crate) language: &'static str,
+    pub(crate) socket: PathBuf,
+    /// That many threads or tasks contend side by side, and none is impatient.
+    pub(crate) threads: Option<usize>,
+}
+
 struct Contender {
-    kind: &'static str,
-    language: &'static str,
-    socket: PathBuf,
+    part: Part,
     name: String,
     program: Program,
     /// A wait of the command that may end by itself.
@@ -45,8 +55,8 @@ pub(crate) struct Contenders<'a> {
 }
 
 impl<'a> Contenders<'a> {
-    /// Starts one of every language for an exclusive kind, and two for the semaphore, spread over the sockets.
-    pub(crate) fn start(sockets: &[PathBuf], witness: &'a Witness, seed: u64) -> Contenders<'a> {
+    /// Starts one for each part.
+    pub(crate) fn start(parts: Vec<Part>, witness: &'a Witness, seed: u64) -> Contenders<'a> {
         let random = ChaCha8Rng::seed_from_u64(seed);
         let mut all = Contenders {
             witness,
@@ -56,12 +66,9 @@ impl<'a> Contenders<'a> {
             kills: BTreeMap::new(),
             next_kill_at: 0,
         };
-        for language in LANGUAGES {
-            for kind in ["leader", "semaphore", "semaphore", "master"] {
-                let socket = sockets[all.members.len() % sockets.len()].clone();
-                let member = all.launch(kind, language, &socket);
-                all.members.push(member);
-            }
+        for part in parts {
+            let member = all.launch(part);
+            all.members.push(member);
         }
         all
     }
@@ -74,12 +81,12 @@ impl<'a> Contenders<'a> {
             let gave_up = member.is_impatient
                 && status.code().is_some_and(|code| NOT_ACQUIRED.contains(&code));
             if gave_up {
-                self.witness.judge().gave_up(member.kind, &member.name);
+                self.witness.judge().gave_up(member.part.kind, &member.name);
             }
-            let is_done = gave_up || member.language == "command" && status.success();
+            let is_done = gave_up || member.part.language == "command" && status.success();
             assert!(member.struck || is_done, "{} ended by itself: {status}", member.name);
-            let (kind, language, socket) = (member.kind, member.language, member.socket.clone());
-            self.members[index] = self.launch(kind, language, &socket);
+            let part = member.part.clone();
+            self.members[index] = self.launch(part);
         }
         let grants = self.witness.judge().outcomes.len();
         if grants >= self.next_kill_at {
@@ -110,16 +117,17 @@ impl<'a> Contenders<'a> {
         let member = &mut self.members[index];
         match inside[index] {
             // Of `tenure run` the one that runs, or the one that is run.
-            Some(pid) if member.language == "command" && only_the_inner => {
+            Some(pid) if member.part.language == "command" && only_the_inner => {
                 kill_one(i32::try_from(pid).expect("process numbers are small"));
             }
             _ => kill_group(&member.program),
         }
         member.struck = true;
-        *self.kills.entry(member.language).or_default() += 1;
+        *self.kills.entry(member.part.language).or_default() += 1;
     }
 
-    fn launch(&mut self, kind: &'static str, language: &'static str, socket: &Path) -> Contender {
+    fn launch(&mut self, part: Part) -> Contender {
+        let Part { kind, language, ref socket, threads } = part;
         self.started += 1;
         let name = format!("{language}-{}", self.started);
         let witness = self.witness.socket();
@@ -151,20 +159,14 @@ impl<'a> Contenders<'a> {
             _ => {
                 let mut command = contender(language);
                 command.arg(socket).arg(&witness).args([kind, &limit, &name]).stdin(Stdio::null());
+                command.args(threads.map(|threads| threads.to_string()));
                 command
             }
         };
         // Curl's script has children of its own.
         let program = Program::start(command.process_group(0));
-        Contender {
-            kind,
-            language,
-            socket: socket.to_owned(),
-            name,
-            program,
-            is_impatient: is_brief || language == "rust",
-            struck: false,
-        }
+        let is_impatient = is_brief || language == "rust" && threads.is_none();
+        Contender { part, name, program, is_impatient, struck: false }
     }
 
     fn below(&mut self, n: u64) -> u64 {

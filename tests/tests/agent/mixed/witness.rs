@@ -21,7 +21,7 @@ pub(crate) fn limit_of(kind: &str) -> usize {
 #[derive(Deserialize)]
 pub(crate) struct Word {
     pub(crate) kind: String,
-    /// A name for each process that waits.
+    /// A name for each process that waits; for each of several threads or tasks `NAME#NUMBER`.
     pub(crate) name: String,
     pub(crate) pid: Option<u32>,
     /// As text: JavaScript's numbers end at 2^53.
@@ -45,14 +45,27 @@ pub(crate) struct Queue {
     pub(crate) after: usize,
 }
 
+/// More were inside at once than may be, as they said.
+struct Crowd {
+    kind: String,
+    what: String,
+    /// Those of them who have not looked at their holds since.
+    inside: Vec<String>,
+    /// Those who have, and whose hold was valid still.
+    valid: usize,
+}
+
 /// The one who judges.
 #[derive(Default)]
 pub(crate) struct Judge {
     inside: BTreeMap<String, Vec<(String, u32)>>,
+    crowds: Vec<Crowd>,
     tokens: BTreeMap<String, BTreeSet<u64>>,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) faults: Vec<String>,
+    /// Holds that were lost while somebody was inside.
+    pub(crate) losses: usize,
 }
 
 impl Judge {
@@ -70,10 +83,16 @@ impl Judge {
         if !lives(pid) {
             return;
         }
-        if inside.len() >= limit_of(kind) {
-            self.faults.push(format!("{kind}: {name} (token {token}) is inside with {inside:?}"));
-        }
+        let is_crowd = inside.len() >= limit_of(kind);
         inside.push((name.to_owned(), pid));
+        if is_crowd {
+            self.crowds.push(Crowd {
+                kind: kind.to_owned(),
+                what: format!("{name} (token {token}) is inside with others: {inside:?}"),
+                inside: inside.iter().map(|(name, _)| name.clone()).collect(),
+                valid: 0,
+            });
+        }
         let tokens = self.tokens.entry(kind.to_owned()).or_default();
         let last = tokens.last().copied().unwrap_or(0);
         if !tokens.insert(token) || (limit_of(kind) == 1 && token < last) {
@@ -82,9 +101,27 @@ impl Judge {
         self.outcomes.push(Outcome { kind: kind.into(), name: name.into(), token: Some(token) });
     }
 
-    /// Somebody is not inside any more.
+    /// Somebody is not inside any more, and had a valid hold to the last. A crowd of these alone is one too many: the hold
+    /// of any other may have ended before the crowd came together.
     pub(crate) fn leave(&mut self, kind: &str, name: &str) {
         self.inside.entry(kind.to_owned()).or_default().retain(|(inside, _)| inside != name);
+        for crowd in self.crowds.iter_mut().filter(|crowd| crowd.kind == kind) {
+            let before = crowd.inside.len();
+            crowd.inside.retain(|inside| inside != name);
+            crowd.valid += before - crowd.inside.len();
+            if before > crowd.inside.len() && crowd.valid > limit_of(kind) {
+                self.faults.push(format!("{kind}: {}", crowd.what));
+            }
+        }
+    }
+
+    /// Somebody is not inside any more: the hold was lost.
+    pub(crate) fn lost(&mut self, kind: &str, name: &str) {
+        self.inside.entry(kind.to_owned()).or_default().retain(|(inside, _)| inside != name);
+        for crowd in self.crowds.iter_mut().filter(|crowd| crowd.kind == kind) {
+            crowd.inside.retain(|inside| inside != name);
+        }
+        self.losses += 1;
     }
 
     /// Somebody does not wait any more.
@@ -95,7 +132,7 @@ impl Judge {
     /// The process of that name, while it is inside.
     pub(crate) fn insider(&self, name: &str) -> Option<u32> {
         let mut inside = self.inside.values().flatten();
-        inside.find_map(|(inside, pid)| (inside == name).then_some(*pid))
+        inside.find_map(|(inside, pid)| (process_of(inside) == name).then_some(*pid))
     }
 
     /// Whoever stood before another in a queue has the smaller token. Returns how many were compared.
@@ -130,6 +167,10 @@ impl Judge {
     }
 }
 
+fn process_of(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(process, _)| process)
+}
+
 /// The judge behind a Unix socket.
 pub(crate) struct Witness {
     judge: Arc<Mutex<Judge>>,
@@ -150,6 +191,7 @@ impl Witness {
         let router = Router::new()
             .route("/enter", post(enter))
             .route("/leave", post(leave))
+            .route("/lost", post(lost))
             .route("/gave_up", post(gave_up))
             .with_state(Arc::clone(&judge));
         runtime.spawn(async move { axum::serve(listener, router).await });
@@ -174,6 +216,11 @@ async fn enter(State(judge): Shared, Json(word): Json<Word>) -> StatusCode {
 
 async fn leave(State(judge): Shared, Json(word): Json<Word>) -> StatusCode {
     judge.lock().expect("no judge panics").leave(&word.kind, &word.name);
+    StatusCode::OK
+}
+
+async fn lost(State(judge): Shared, Json(word): Json<Word>) -> StatusCode {
+    judge.lock().expect("no judge panics").lost(&word.kind, &word.name);
     StatusCode::OK
 }
 
