@@ -1,7 +1,7 @@
 //! People whom a reverse proxy signs in, and names in a header.
 
 use serde_json::{Value, json};
-use tenure_tests::harness::{Campaigner, Gateway, Key, start_agent, until};
+use tenure_tests::harness::{Browser, Campaigner, Gateway, Key, start_agent, until};
 
 const PEOPLE: &str = r#"
 identity_header = "X-User"
@@ -110,4 +110,24 @@ fn nobody_is_believed_who_is_no_proxy_and_no_proxy_acts_as_an_agent() {
         let (status, answer) = call(&gateway, ALICE, head, &body);
         assert_eq!(status, 401, "{head}: {answer}");
     }
+}
+
+#[test]
+fn the_page_leads_back_to_the_proxy_when_its_session_has_ended() {
+    let (gateway, _dir) = start(&Key::new("host"), "127.0.0.1", "");
+    let browser = Browser::start();
+    let signed_in = |headers: &Value| {
+        browser.devtools("Network.setExtraHTTPHeaders", &json!({"headers": headers}));
+    };
+    browser.devtools("Network.enable", &json!({}));
+    signed_in(&json!({"X-User": "alice@ops.example"}));
+    browser.open(&gateway.url());
+    browser.until("document.getElementById('sign-in').hidden");
+    browser.script("window.isOfBefore = true");
+    // The proxy would answer with its own page at the reload.
+    signed_in(&json!({}));
+    browser.until("window.isOfBefore !== true && !document.getElementById('sign-in').hidden");
+    signed_in(&json!({"X-User": "alice@ops.example"}));
+    browser.open(&gateway.url());
+    browser.until("document.getElementById('sign-in').hidden");
 }

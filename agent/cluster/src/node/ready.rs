@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::{Node, UNFOUNDED};
 use crate::net::Question;
 
-/// Entries by which a node may be behind its own log while it keeps up.
+/// Committed entries by which a node may be behind while it keeps up.
 const BEHIND_MAX: u64 = 1000;
 
 /// The facts that decide whether a node serves.
@@ -59,10 +59,13 @@ impl Node {
                 "this node has not caught up with its cluster since it started: {wait}"
             ));
         }
-        let last = self.0.raft.metrics().borrow_watched().last_log_index.unwrap_or_default();
-        let behind = last.saturating_sub(view.applied);
+        // Not those of a leader whose majority is gone, which its disk cannot help.
+        let metrics = self.0.raft.metrics();
+        let committed =
+            metrics.borrow_watched().local_committed.as_ref().map_or(0, |last| last.index);
+        let behind = committed.saturating_sub(view.applied);
         (behind > BEHIND_MAX).then(|| {
-            format!("this node is {behind} entries behind its log, {BEHIND_MAX} at most are well: look at its disk")
+            format!("this node is {behind} committed entries behind, {BEHIND_MAX} at most are well: look at its disk")
         })
     }
 }

@@ -33,7 +33,8 @@ pub enum Stranger {
     )]
     NoProxy,
     #[error(
-        "the proxy must name one person in the header identity_header, and replace what the client sent there"
+        "the proxy must name one person in the header identity_header, in ASCII and without a comma, such as an e-mail \
+         address, and replace what the client sent there"
     )]
     NoIdentity,
     #[error(

@@ -92,19 +92,25 @@ fn put(file: &Path, text: &str, keep: u16) -> io::Result<()> {
         name.push(suffix);
         PathBuf::from(name)
     };
-    let earlier =
-        |number: u16| if number == 0 { file.to_owned() } else { named(format!(".{number}")) };
-    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let new = named(".new".to_owned());
-    // A command that was killed leaves such a file.
-    fs::remove_file(&new).or_else(|error| if is_missing(&error) { Ok(()) } else { Err(error) })?;
+    let earlier = |number: u16| named(format!(".{number}"));
+    let unless_missing = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    let (new, old) = (named(".new".to_owned()), named(".old".to_owned()));
+    // A command that was killed leaves such files.
+    for left in [&new, &old] {
+        unless_missing(fs::remove_file(left))?;
+    }
     let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     to.write_all(text.as_bytes()).and_then(|()| to.sync_all())?;
+    // FILE has a second name meanwhile, so that it is there at any instant.
+    if keep > 1 {
+        unless_missing(fs::hard_link(file, &old))?;
+    }
     for number in (1..keep).rev() {
-        match fs::rename(earlier(number - 1), earlier(number)) {
-            Err(error) if !is_missing(&error) => return Err(error),
-            _ => {}
-        }
+        let from = if number == 1 { old.clone() } else { earlier(number - 1) };
+        unless_missing(fs::rename(from, earlier(number)))?;
     }
     fs::rename(&new, file)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -1,6 +1,7 @@
 //! The control plane of RFC-049, for runners whose stubs are made from the RFC's own file.
 
 use std::fs;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -124,12 +125,13 @@ fn two_processes_of_one_name_are_two(upstream: &str) {
     assert_eq!(runners.release("b", "runner-01")["released"], false);
     assert_eq!(runners.heartbeat("a", "runner-01")["lease_renewed"], true);
     runners.close("a");
-    let mut waited = false;
+    let (mut waited, closed) = (false, Instant::now());
     until("the other process to take over", || {
         let answer = runners.acquire("b", "runner-01");
         waited |= answer["message"].to_string().contains("whose last heartbeat was");
         answer["success"] == true
     });
+    eprintln!("taken over {} ms after the close", closed.elapsed().as_millis());
     assert!(waited, "not at once");
     // The first one was only away.
     runners.open("a", &gateway, &json!({}));

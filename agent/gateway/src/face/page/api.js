@@ -20,6 +20,8 @@ export class Refused extends Error {
   }
 
   static async from(response) {
+    // The gateway sends nobody elsewhere; a proxy before it does, to sign people in.
+    if (response.type === "opaqueredirect") return new Refused(401, "", "the proxy before the gateway asks to sign in again");
     let problem = {};
     try {
       problem = await response.json();
@@ -88,7 +90,7 @@ async function answerOf(path, { signal, ...call }) {
   const response = await fetch(path, {
     ...call,
     cache: "no-store",
-    redirect: "error",
+    redirect: "manual",
     referrerPolicy: "no-referrer",
     signal: signal ? AbortSignal.any([signal, late]) : late,
   });
@@ -182,7 +184,7 @@ export class Stream {
     const response = await fetch("/v1/changes", {
       headers: { ...headers(), Accept: "text/event-stream" },
       cache: "no-store",
-      redirect: "error",
+      redirect: "manual",
       referrerPolicy: "no-referrer",
       signal: AbortSignal.any([stopped, silent.signal]),
     });

@@ -343,6 +343,8 @@ function unlock() {
 /** The gateway wants a key, or another one. */
 function refuse(error) {
   if (error.status !== 401) return state(byId("live"), "down", "not allowed", error.message);
+  // A proxy has signed the reader in before, and does it again when it sees a browser.
+  if (key() === null && overview !== null) return location.reload();
   const isWrong = key() !== null;
   forgetKey();
   const text = error.message.replace(/^./, (first) => first.toUpperCase());

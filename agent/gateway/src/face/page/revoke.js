@@ -42,7 +42,8 @@ export function revokeButton({ tenant, kind, name }, holder, who) {
   button.addEventListener("click", () => {
     // A holder without Tenure has no token: then all holders of the resource lose it.
     wish = { tenant, kind, name, ...(holder.token > 0 ? { token: holder.token } : {}) };
-    byId("revoke-what").replaceChildren(`${kind} `, make("bdi", {}, visible(name)), " from ", make("bdi", {}, who));
+    const others = wish.token === undefined && kind === "semaphore" ? " and all its other holders, since this one has no token" : "";
+    byId("revoke-what").replaceChildren(`${kind} `, make("bdi", {}, visible(name)), " from ", make("bdi", {}, who), others);
     byId("revoke-reason").value = "";
     byId("revoke-for").value = "0";
     say("");
