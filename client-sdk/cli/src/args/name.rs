@@ -8,6 +8,12 @@ pub(crate) fn parse(text: &str) -> Result<String, String> {
     read(text, rules::visible("name", text))
 }
 
+/// Reads a name, or KIND/NAME.
+pub(super) fn parse_resource(text: &str) -> Result<String, String> {
+    const KIND_MAX: usize = "semaphore/".len();
+    read(text, rules::visible_within("name", text, rules::NAME_MAX + KIND_MAX))
+}
+
 /// Reads a tenant.
 pub(super) fn tenant(text: &str) -> Result<String, String> {
     read(text, rules::scope("tenant", text))

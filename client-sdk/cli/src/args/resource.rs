@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tenure::wire::Kind;
-use tenure::wire::rules::{Invalid, resource_name};
+use tenure::wire::rules::{Invalid, resource_name, visible};
 
 use super::{OutputArgs, name};
 
@@ -12,7 +12,7 @@ pub(crate) struct ResourceWords {
     /// KIND/NAME, or a NAME alone: the kind that has it is looked up
     ///
     /// A kind is master (the name is the project's), leader (or lock), lease or semaphore.
-    #[arg(value_name = "RESOURCE", value_parser = name::parse)]
+    #[arg(value_name = "RESOURCE", value_parser = name::parse_resource)]
     first: String,
     /// The name, if the word before is its kind
     #[arg(value_name = "NAME", value_parser = name::parse)]
@@ -55,8 +55,11 @@ impl ResourceWords {
                 _ => (None, self.first.as_str()),
             },
         };
-        let check = |kind| resource_name(kind, name).map_err(|error: Invalid| error.to_string());
-        kind.map_or(Ok(()), check)?;
+        let checked = match kind {
+            Some(kind) => resource_name(kind, name),
+            None => visible("name", name),
+        };
+        checked.map_err(|error: Invalid| error.to_string())?;
         Ok((kind, name))
     }
 }
