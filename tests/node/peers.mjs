@@ -12,6 +12,7 @@ import { pathToFileURL } from "node:url";
 const require = createRequire(`${process.env.NODE_PACKAGES}/`);
 // Longer than any run, so that nothing expires while it is measured.
 const TTL_MS = 180_000;
+const TASKS = 8;
 
 const PEERS = {
   // As its README uses it, with one server.
@@ -20,7 +21,9 @@ const PEERS = {
     const Redlock = require("redlock");
     const redlock = new Redlock([new Redis(url)]);
     let held;
+    const patient = new Redlock([new Redis(url)], { retryCount: -1 });
     return {
+      turn: async () => (await patient.lock(name, TTL_MS)).unlock(),
       acquire: async () => void (held = await redlock.lock(name, TTL_MS)),
       release: () => held.unlock(),
     };
@@ -43,9 +46,16 @@ const PEERS = {
     return {
       acquire: async () => void (held = await role.acquire()),
       release: () => held.release(),
+      turn: () => role.run(() => {}),
       isHeld: () => held.isHeld(),
       check: () => held.check(),
     };
+  },
+  async "tenure-compat"(socket, name) {
+    const package_ = await import(pathToFileURL(process.env.TENURE_TYPESCRIPT));
+    const { Redlock } = await import(new URL("compat.js", pathToFileURL(process.env.TENURE_TYPESCRIPT)));
+    const redlock = new Redlock([], { retryCount: -1 }, new package_.Tenure({ socket }));
+    return { turn: async () => (await redlock.acquire([name], TTL_MS)).release() };
   },
 };
 
@@ -75,6 +85,15 @@ async function obey(peer, [what, count]) {
       const ns = [look(Number(count), peer.isHeld), look(Number(count), peer.check)];
       await peer.release();
       return ns;
+    }
+    case "turns": {
+      const end = performance.now() + Number(count) * 1000;
+      let turns = 0;
+      const task = async () => {
+        for (; performance.now() < end; turns++) await peer.turn();
+      };
+      await Promise.all(Array.from({ length: TASKS }, task));
+      return turns;
     }
     default:
       throw new Error(`not a command: ${what}`);

@@ -6,6 +6,7 @@ One command a line on standard input, one line of JSON back:
 
     pairs N   acquires and releases N times: a list of µs
     looks N   asks a hold of Tenure N times whether it is held, and N times to check: two means, ns
+    turns S   for S seconds acquires and releases in 8 threads: how often
     acquire   blocks until it is held: {"at_ns": when}
     release   {"at_ns": the instant before}
 
@@ -14,13 +15,17 @@ Times are CLOCK_BOOTTIME, the benchmark's own clock. Ends with its standard inpu
 
 import asyncio
 import base64
+import copy
 import http.client
 import json
+import os
 import sys
+import threading
 import time
 
 # Longer than any run, so that nothing expires while it is measured; the package's default.
 TTL_S = 180
+THREADS = 8
 
 
 def now_ns():
@@ -36,6 +41,10 @@ def look(count, once):
 
 class Blocking:
     """Makes a peer that blocks look like one that awaits."""
+
+    def several(self, count):
+        """As many of them as threads, each with its own lock."""
+        return [type(self)(*self.arguments) for _ in range(count)]
 
     async def acquire(self):
         self.take()
@@ -91,11 +100,32 @@ class Tenure(Blocking):
     def give_back(self):
         self.held.release()
 
+    def several(self, count):
+        # They share its session.
+        return [copy.copy(self) for _ in range(count)]
+
     def looks(self, count):
         self.take()
         ns = [look(count, self.held.is_held), look(count, self.held.check)]
         self.give_back()
         return ns
+
+
+class TenureCompat(Blocking):
+    """The same as redis-py's Lock."""
+
+    def __init__(self, socket, name):
+        os.environ["TENURE_SOCKET"] = socket
+        from tenure.compat import Lock
+
+        self.lock = Lock(None, name, timeout=TTL_S)
+
+    def take(self):
+        if not self.lock.acquire():
+            raise RuntimeError("not acquired")
+
+    def give_back(self):
+        self.lock.release()
 
 
 class AdvancedSemaphores:
@@ -156,12 +186,36 @@ class Postgres(Blocking):
 
 PEERS = {
     "tenure": Tenure,
+    "tenure-compat": TenureCompat,
     "redis-py": RedisPy,
     "python-redis-lock": PythonRedisLock,
     "asyncio-advanced-semaphores": AdvancedSemaphores,
     "etcd": Etcd,
     "postgres": Postgres,
 }
+
+
+def take_turns(peers, seconds):
+    """Each peer in a thread of its own."""
+    end = time.monotonic() + seconds
+    counts = []
+
+    def turns(peer):
+        count = 0
+        while time.monotonic() < end:
+            peer.take()
+            peer.give_back()
+            count += 1
+        counts.append(count)
+
+    threads = [threading.Thread(target=turns, args=[peer]) for peer in peers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(counts) != len(peers):
+        raise RuntimeError("a thread has failed")
+    return sum(counts)
 
 
 async def obey(peer, command):
@@ -176,6 +230,8 @@ async def obey(peer, command):
             return times
         case ["looks", count]:
             return peer.looks(int(count))
+        case ["turns", seconds]:
+            return take_turns(peer.several(THREADS), float(seconds))
         case ["acquire"]:
             await peer.acquire()
             return {"at_ns": now_ns()}
@@ -188,6 +244,7 @@ async def obey(peer, command):
 
 async def main(name, *arguments):
     peer = PEERS[name](*arguments)
+    peer.arguments = arguments
     # In a thread, so that a peer's heartbeats go on while there is nothing to do.
     while line := await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(await obey(peer, line.split())), flush=True)

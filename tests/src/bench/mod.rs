@@ -6,6 +6,7 @@
 mod calls;
 mod cluster;
 mod control_plane;
+mod crowd;
 mod fairness;
 mod fleet_at_rest;
 mod flood;
@@ -162,7 +163,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 44] = [
+const ALL: [Bench; 45] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -186,6 +187,7 @@ const ALL: [Bench; 44] = [
     alone("P17b", postgres::many_holds),
     alone("P17c", postgres::growth),
     with_redis("P18", sdks::beside_locks),
+    with_redis("P18b", crowd::of_threads_on_two_hosts),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
     with_redis("P20a", many_hosts::that_wait),
     with_redis("P20b", many_hosts::that_campaign),

@@ -32,6 +32,9 @@ pub(super) enum Brand {
     /// Tenure's own packages, to which the agent's socket is the server.
     TenurePython,
     TenureTypescript,
+    /// Their classes that imitate redis-py's Lock and Redlock.
+    CompatPython,
+    CompatTypescript,
 }
 
 impl Brand {
@@ -56,6 +59,8 @@ impl Brand {
             Brand::ProperLockfile => "Node proper-lockfile 4.1.2, files of one host",
             Brand::TenurePython => "Python package",
             Brand::TenureTypescript => "TypeScript package in Node",
+            Brand::CompatPython => "Python package, as redis-py's Lock",
+            Brand::CompatTypescript => "TypeScript package in Node, as Redlock",
         }
     }
 
@@ -70,6 +75,7 @@ impl Brand {
             Brand::Redlock => "redlock",
             Brand::ProperLockfile => "proper-lockfile",
             Brand::TenurePython | Brand::TenureTypescript => "tenure",
+            Brand::CompatPython | Brand::CompatTypescript => "tenure-compat",
         }
     }
 
@@ -89,7 +95,10 @@ impl Brand {
         };
         let source = |path: &str| format!("{SOURCES}/{path}");
         let mut command = match self {
-            Brand::Redlock | Brand::ProperLockfile | Brand::TenureTypescript => {
+            Brand::Redlock
+            | Brand::ProperLockfile
+            | Brand::TenureTypescript
+            | Brand::CompatTypescript => {
                 let mut node = Command::new("node");
                 node.arg(source("node/peers.mjs"));
                 node.env("NODE_PACKAGES", there("node")?);
@@ -182,6 +191,16 @@ impl Peer {
     /// Asks a hold so often whether it is held, and then to check: the times of one look, ns. Tenure's own only.
     pub(super) fn looks(&mut self, count: usize) -> anyhow::Result<[f64; 2]> {
         self.tell(&format!("looks {count}"))?;
+        self.reply()
+    }
+
+    /// Has eight threads or tasks acquire and release for so long; [`Peer::turns`] says how often they did.
+    pub(super) fn start_turns(&mut self, seconds: u64) -> anyhow::Result<()> {
+        self.tell(&format!("turns {seconds}"))
+    }
+
+    /// Waits for the end of the turns that were started, and returns their number.
+    pub(super) fn turns(&mut self) -> anyhow::Result<u64> {
         self.reply()
     }
 
