@@ -152,8 +152,7 @@ pub struct LostEvent {
     pub token: u64,
     /// Why.
     pub reason: LostReason,
-    /// `revoked`: the user and host that took it away, such as `root on hostb`; `preempted`, where the store tells: the
-    /// name and host of the session that is master instead.
+    /// `revoked` only: the user and host that took it away, such as `root on hostb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// `revoked`: the reason that they gave; `expired` and `slept`: what kept it from being renewed, and for how long.

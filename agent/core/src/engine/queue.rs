@@ -138,7 +138,7 @@ impl Engine {
 
     fn tell_preempted(&mut self, former: &Tracked, by: &Claim, token: u64) {
         let resource = &by.resource;
-        // First of all, so that the loss can name the master.
+        self.tell(Change::Lost { claim: former.id(), resource: resource.clone() });
         self.tell(Change::Message {
             tenant: resource.tenant.clone(),
             project: resource.name.clone(),
@@ -154,7 +154,6 @@ impl Engine {
                 },
             }),
         });
-        self.tell(Change::Lost { claim: former.id(), resource: resource.clone() });
     }
 
     /// Says which projects have no master any more. Runs at the end of a step, so that one that

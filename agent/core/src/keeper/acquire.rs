@@ -181,7 +181,6 @@ impl Keeper {
                 kept_until: Boottime::ZERO,
                 failures: 0,
                 doubt: None,
-                successor: None,
                 next: Alarm::default(),
             },
             claim,

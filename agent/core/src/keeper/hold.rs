@@ -75,8 +75,6 @@ pub(super) struct Beats {
     pub(super) failures: u32,
     /// The reason for the jeopardy of the hold.
     pub(super) doubt: Option<Box<Doubt>>,
-    /// The session that is master instead, as the store told before a renewal did: its name and host.
-    pub(super) successor: Option<Box<str>>,
     pub(super) next: Alarm,
 }
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-use tenure_wire::rules::visible;
 use tenure_wire::{
     Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait, brief,
 };
@@ -15,7 +13,7 @@ use super::hold::Hold;
 use super::journal::Entry;
 use super::refusal::Refusal;
 use super::timers::Timer;
-use crate::model::{ClaimId, Revocation, SessionId};
+use crate::model::{ClaimId, Revocation};
 use crate::time::Boottime;
 
 /// An agent that sees the end of a hold this much late did not run meanwhile: it was stopped or restarted.
@@ -84,10 +82,7 @@ impl Keeper {
         }
         self.remember_hold(now, &hold, Some(reason));
         let (session, token) = (hold.session(), hold.token);
-        let by = match reason {
-            LostReason::Preempted => hold.beats.successor.take().map(String::from),
-            _ => revocation.map(|it| it.by.clone()),
-        };
+        let by = revocation.map(|it| it.by.clone());
         let detail = match revocation {
             Some(revocation) => revocation.reason.clone(),
             None => self.why_lost(now, &hold, reason),
@@ -115,24 +110,6 @@ impl Keeper {
             self.delay_release(hold);
         } else {
             self.begin_release(now, hold);
-        }
-    }
-
-    /// The store tells a session that another one is master now, before a renewal says so.
-    pub(super) fn note_successor(&mut self, only: Option<SessionId>, payload: &Value) {
-        let Some(session) = only.and_then(|id| self.sessions.get(&id)) else { return };
-        if payload["type"] != "MasterPreempted" {
-            return;
-        }
-        let text =
-            |field: &str| payload["by"][field].as_str().filter(|it| visible(field, it).is_ok());
-        let (Some(name), Some(host)) = (text("name"), text("host")) else { return };
-        for id in &session.holds {
-            let hold = self.holds.get_mut(id).filter(|hold| hold.kind() == Kind::Master);
-            if let Some(hold) = hold.filter(|hold| payload["project"] == *hold.claim.resource.name)
-            {
-                hold.beats.successor = Some(format!("{name} on {host}").into());
-            }
         }
     }
 

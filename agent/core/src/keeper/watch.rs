@@ -329,7 +329,6 @@ impl Keeper {
             }
             Change::Lost { claim, .. } => self.due_now(Renewed::Hold(claim)),
             Change::Message { tenant, project, session, payload } => {
-                self.note_successor(session, &payload);
                 self.deliver(now, &tenant, &project, session, &payload);
             }
         }

@@ -232,13 +232,11 @@ impl OwnClaims {
             }
             Hint::ToSession { session, payload } => {
                 let Some(master) = self.audiences.master_of(session).cloned() else { return };
-                let claim = self.hold_of(&master);
-                let (payload, Resource { tenant, name: project, .. }) =
-                    (json(&payload), master.clone());
-                tell(Change::Message { tenant, project, session: Some(session), payload });
-                if let Some(claim) = claim {
-                    tell(Change::Lost { claim, resource: master });
+                if let Some(claim) = self.hold_of(&master) {
+                    tell(Change::Lost { claim, resource: master.clone() });
                 }
+                let (payload, Resource { tenant, name: project, .. }) = (json(&payload), master);
+                tell(Change::Message { tenant, project, session: Some(session), payload });
             }
             Hint::Everything => {
                 self.feed_started(now, self.interests.is_on());

@@ -55,7 +55,7 @@ fn of_two_that_preempt_at_once_exactly_one_wins() {
     let mut low = Campaigner::start(&fleet.agents[0], "low");
     let mut rivals: Vec<(Http, Session)> =
         fleet.agents.iter().map(|agent| register(agent, &desktop())).collect();
-    let (mut wins, mut told) = ([0; 2], 0);
+    let mut wins = [0; 2];
     for round in 0..ROUNDS {
         let incumbent = low.acquire("master", "", &json!({"wait": "block"}));
         let answers: Vec<_> = std::thread::scope(|scope| {
@@ -75,14 +75,7 @@ fn of_two_that_preempt_at_once_exactly_one_wins() {
         let refused = answers[loser].problem(Code::Contended);
         let named = refused.holder.expect("the loser is told who won");
         assert_eq!(named.token, granted.token, "round {round}");
-        let lost = low.events.lost(incumbent.hold);
-        assert_eq!(lost.reason, LostReason::Preempted);
-        let host = ["alpha", "beta"][winner];
-        // A renewal may hear of the end before the message does.
-        if let Some(by) = lost.by {
-            assert!(by.ends_with(&format!(" on {host}")), "round {round}: {by:?}");
-            told += 1;
-        }
+        assert_eq!(low.events.lost(incumbent.hold).reason, LostReason::Preempted);
         let value: String = fleet.redis.command(&["GET", MASTER]);
         assert_eq!(value, rivals[winner].1.session.to_string());
         assert_eq!(is_master(&fleet.redis, low.session), "0");
@@ -91,8 +84,7 @@ fn of_two_that_preempt_at_once_exactly_one_wins() {
         let (http, session) = &mut rivals[winner];
         assert!(http.release(session.session, granted.hold));
     }
-    eprintln!("{wins:?} of {ROUNDS} rounds; {told} losses name the master");
-    assert!(told > 0, "no loss names the master");
+    eprintln!("{wins:?} of {ROUNDS} rounds");
     let own = session_channel(low.session);
     heard.message(&own, "MasterPreempted");
     until("every preemption to be told", || heard.of_type(&own, "MasterPreempted").len() >= ROUNDS);

@@ -151,15 +151,14 @@ create or replace function tenure.make_way(
 ) returns void language plpgsql volatile as $$
 begin
     perform tenure.retire(h, p_reason, null, t);
-    -- First of all, so that the loss can name the master.
+    if p_reason <> 'Expired' then
+        perform tenure.tell(json_build_array('lost', h.id));
+    end if;
     if p_reason = 'Preempted' then
         perform tenure.tell(json_build_array('message', r.tenant, r.name, h.session, json_build_object(
             'type', 'MasterPreempted', 'project', r.name, 'token', p_token,
             'by', json_build_object('session', p_session, 'name', p_name, 'host', p_host)
         )));
-    end if;
-    if p_reason <> 'Expired' then
-        perform tenure.tell(json_build_array('lost', h.id));
     end if;
 end $$;
 

@@ -37,13 +37,12 @@ end
 -- Makes a claim the master for `ttl` ms, and tells whoever was.
 local function succeed(q, master, by, token, ttl)
   if master.session and master.session ~= by.session then
-    -- First of all, so that the loss can name the master.
-    tell_preempted(q.session_channels .. master.session, q.project, token, by)
     if master.claim then
       end_record(master.record.key, master.record, 'preempted')
       tell_lost(master.record, master.claim)
     end
     note_role(q.hashes .. master.session, false)
+    tell_preempted(q.session_channels .. master.session, q.project, token, by)
   end
   redis.call('SET', q.main, by.session, 'PXAT', from_now(ttl))
   redis.call('SET', q.claim_key, by.id, 'PXAT', from_now(ttl + KEEP))
