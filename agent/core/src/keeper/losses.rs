@@ -11,6 +11,9 @@ use crate::model::SessionId;
 /// Most losses that one session keeps for its next beat. Beyond it the oldest are only counted.
 pub(super) const LOSSES_MAX: usize = 64;
 
+/// Bytes of the losses that one session keeps.
+pub const LOSSES_BYTES_MAX: usize = 32 * 1024;
+
 /// The last losses of a session, bounded by number and, together with all rings of events, by bytes.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
@@ -27,7 +30,7 @@ impl Losses {
         all.take(uid, bytes);
         self.bytes += bytes;
         self.events.push_back(event);
-        while self.events.len() > LOSSES_MAX || all.is_over(uid) {
+        while self.events.len() > LOSSES_MAX || self.bytes > LOSSES_BYTES_MAX || all.is_over(uid) {
             let Some(oldest) = self.events.pop_front() else { break };
             let bytes = bytes_of(&oldest);
             self.bytes -= bytes;

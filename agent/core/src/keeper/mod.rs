@@ -72,6 +72,7 @@ pub use ended::REMEMBERED_MAX;
 pub use event::{Numbered, SharedEvent};
 pub use history::RECORDS_WAITING_MAX;
 use holds::Holds;
+pub use losses::LOSSES_BYTES_MAX;
 pub use map::looked_up;
 use outbox::Outbox;
 pub use pending::PENDING_ENDS_MAX;

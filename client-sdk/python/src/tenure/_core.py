@@ -216,7 +216,7 @@ class Core:
         began = time.monotonic()
         until = None if wait is None else began + wait
         backoff = Backoff()
-        ask = ask or {}
+        ask = dict(ask or {})
         attempt = object()
         # An attempt may have been granted without our knowing.
         uncertain = False

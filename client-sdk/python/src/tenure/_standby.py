@@ -49,7 +49,8 @@ class Standby:
         """The work of the former term has ended."""
         self._is_over = False
         """Nobody wants the next term, or what was granted is given back."""
-        if isinstance(core, Core):
+        # With `hold_at_least` a grant that is given back would be kept from others all the same.
+        if isinstance(core, Core) and "hold_at_least_ms" not in want.body():
             cell.listeners.append(self._begin)
             if cell.is_over():
                 self._begin()

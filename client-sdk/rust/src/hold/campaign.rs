@@ -28,10 +28,10 @@ pub struct Campaign {
     ended: bool,
 }
 
-/// A term that was handed out, and the standing for the next one.
+/// A term that was handed out, and the standing for the next one, if there is any.
 struct Previous {
     cell: Arc<Cell>,
-    standby: Standby,
+    standby: Option<Standby>,
 }
 
 impl Campaign {
@@ -63,7 +63,9 @@ impl Campaign {
                 let cell = Arc::clone(&hold.claim.cell);
                 // Another task may have stood for it.
                 cell.asked_by(Asker::current());
-                let standby = Standby::begin(&self.resource, &cell);
+                // With `hold_at_least` a grant that is given back would be kept from others all the same.
+                let may_stand = self.resource.want.hold_at_least_ms.is_none();
+                let standby = may_stand.then(|| Standby::begin(&self.resource, &cell));
                 self.previous = Some(Previous { cell, standby });
             }
             Err(_) => self.ended = true,
@@ -77,7 +79,9 @@ async fn term(resource: Resource, previous: Option<Previous>) -> Result<Hold, Ac
     if let Some(Previous { cell, standby }) = previous {
         // An error means that nobody has the cell any more, which is as good as over.
         let _ = cell.subscribe().wait_for(Stage::is_over).await;
-        if let Some(hold) = standby.end().await {
+        if let Some(standby) = standby
+            && let Some(hold) = standby.end().await
+        {
             return Ok(hold);
         }
         // The agent was silent at valid-until, and may still think it held.

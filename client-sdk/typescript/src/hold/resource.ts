@@ -160,7 +160,10 @@ export class Resource {
           continue;
         }
         claim.hold = term;
-        standby = new Standby(term, () => outside(() => this.#acquire(undefined, end.signal, undefined)));
+        // A grant that is given back would be kept from others all the same.
+        if (this.#want.holdAtLeastMs === undefined) {
+          standby = new Standby(term, () => outside(() => this.#acquire(undefined, end.signal, undefined)));
+        }
         try {
           yield term;
         } finally {

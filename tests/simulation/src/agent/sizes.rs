@@ -1,7 +1,8 @@
 //! The sizes of an agent's tables, held against their limits.
 
 use tenure_core::keeper::{
-    PENDING_ENDS_MAX, RECORDS_WAITING_MAX, REMEMBERED_MAX, RING_BYTES_MAX, STREAMS_PER_SESSION_MAX,
+    LOSSES_BYTES_MAX, PENDING_ENDS_MAX, RECORDS_WAITING_MAX, REMEMBERED_MAX, RING_BYTES_MAX,
+    STREAMS_PER_SESSION_MAX,
 };
 
 use super::super::core::Core;
@@ -30,7 +31,11 @@ impl Agent {
             ("streams", of("streams"), sessions * STREAMS_PER_SESSION_MAX + observed),
             ("watches", of("watches"), of("streams") + sessions),
             ("events", of("events"), sessions * (settings.ring_max + 1)),
-            ("bytes of events", of("bytes of events"), sessions * RING_BYTES_MAX),
+            (
+                "bytes of events and losses",
+                of("bytes of events"),
+                sessions * (RING_BYTES_MAX + LOSSES_BYTES_MAX),
+            ),
             ("remembered", of("remembered"), REMEMBERED_MAX),
             ("changes to record", of("changes to record"), RECORDS_WAITING_MAX),
             ("timers", of("timers"), alarms),

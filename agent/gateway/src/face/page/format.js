@@ -47,6 +47,11 @@ export function visible(name) {
   return name.replace(unseen, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+/** Words of the gateway as a sentence. */
+export function sentence(words) {
+  return `${words.replace(/^./, (first) => first.toUpperCase())}.`;
+}
+
 /** A word of a POSIX shell; null for a name that is no text to type. */
 export function quoted(name) {
   if (visible(name) !== name) return null;

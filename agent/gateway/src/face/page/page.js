@@ -4,7 +4,7 @@ import { Refused, Stream, ask, forgetKey, key, now, setKey } from "./page/api.js
 import { fillDetail } from "./page/detail.js";
 import { byId, keep, make, setAttribute, setText } from "./page/dom.js";
 import { Feed, missedText } from "./page/feed.js";
-import { count, counted, span, time } from "./page/format.js";
+import { count, counted, sentence, span, time } from "./page/format.js";
 import { listen } from "./page/keyboard.js";
 import { VIEWS, read, write } from "./page/place.js";
 import { listenToRevocations } from "./page/revoke.js";
@@ -343,12 +343,10 @@ function unlock() {
 /** The gateway wants a key, or another one. */
 function refuse(error) {
   if (error.status !== 401) return state(byId("live"), "down", "not allowed", error.message);
-  // A proxy has signed the reader in before, and does it again when it sees a browser.
-  if (key() === null && overview !== null) return location.reload();
+  if (key() === null && overview !== null) return location.reload(); // Its proxy signs the reader in again.
   const isWrong = key() !== null;
   forgetKey();
-  const text = error.message.replace(/^./, (first) => first.toUpperCase());
-  lock(isWrong || /certificate/.test(text) ? `${text}.` : "");
+  lock(isWrong || /certificate/.test(error.message) ? sentence(error.message) : "");
 }
 
 byId("sign-in").addEventListener("submit", (event) => {
